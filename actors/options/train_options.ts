@@ -241,7 +241,7 @@ export interface TrainOptions {
   } | undefined;
   /**
    * Folder of this run only, for its checkpoints, `run.json` and `metrics.jsonl`: `troupe plot`,
-   * `compare` and `dashboard` read it. With `jobs` it has a folder in PEFT's format for each job.
+   * `compare` and `dashboard` read it. With `jobs` it also has a folder in PEFT's format for each job.
    * Without `signal`, the first Ctrl-C or SIGTERM ends the run after the steps in progress, with a
    * checkpoint; another one ends the program. Default: that of `resume` by name, otherwise none.
    */

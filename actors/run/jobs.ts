@@ -28,6 +28,7 @@ import type { TrainEvent } from "../options/train_events.ts";
 import type { RunOptions, TrainOptions } from "../options/train_options.ts";
 import { readOptions } from "../options/train_table.ts";
 import { pipelineCount } from "../pipeline/layout.ts";
+import { RUN_FILES } from "../run_folder/metrics_file.ts";
 import { finiteOnly, readHashed } from "./checkpoint_writer.ts";
 import { DataWatch, isDataState, RunData } from "./data.ts";
 import {
@@ -58,6 +59,9 @@ const ALLOWED: Readonly<Record<string, readonly unknown[]>> = {
 /** Names of jobs are names of folders. */
 const NAME = /^\w[\w.-]{0,63}$/;
 
+/** Names of files beside them. */
+const FILES: readonly string[] = [...Object.values(RUN_FILES), "best.json", "finished.json"];
+
 /**
  * Checks the jobs of a run, and returns its options with all its steps.
  *
@@ -78,7 +82,7 @@ export function withJobs(given: TrainOptions): TrainOptions & Pick<RunOptions, "
   }
   const jobs = known.map((job, i) => {
     const { name, data, start = 1, steps = given.steps! } = job, none = `none of ${name}`;
-    const isName = NAME.test(name) && !stepFolder(name);
+    const isName = NAME.test(name) && !stepFolder(name) && !FILES.includes(name);
     ensure(isName, "a name must be that of a folder", JSON.stringify(name));
     const before = known.slice(0, i), isRead = before.some((one) => one.data === data);
     ensure(before.every((one) => one.name !== name), "names must differ", `${name} twice`);
@@ -91,7 +95,8 @@ export function withJobs(given: TrainOptions): TrainOptions & Pick<RunOptions, "
     const has = (job.lora ?? job.adapter ?? given.lora) !== undefined;
     ensure(has, "lora must be given, of the run or of each job", none);
     const folder = given.out === undefined ? undefined : join(given.out, name);
-    const isFree = !folder || !lstat(folder) || given.resume !== undefined && isAdapter(folder);
+    const isReplaced = given.resume !== undefined || given.checkpoint?.overwrite === true;
+    const isFree = !folder || !lstat(folder) || isReplaced && isAdapter(folder);
     ensure(isFree, "the folder of a job must be new", `${folder}`);
     return { ...job, start, steps };
   });
@@ -341,12 +346,12 @@ export class Jobs {
   }
 
   async #end({ job, step }: RunningJob, read: Read): Promise<TrainEvent> {
-    const { name, lora } = job, { out, model, resume } = this.#prepared;
+    const { name, lora } = job, { out, model } = this.#prepared;
     const { hash, weights } = await read((state) => readAdapter(finiteOnly(state, step), name));
     const adapter = out === undefined ? null : join(out, name);
     if (adapter !== null) {
-      // A resumed run replaces its adapter.
-      if (resume && isAdapter(adapter)) await Deno.remove(adapter, { recursive: true });
+      // A run that resumes or overwrites replaces its adapter.
+      if (isAdapter(adapter)) await Deno.remove(adapter, { recursive: true });
       const shapes = new Map(model.parameters.map((one) => [one.name, one.shape]));
       const shapeOf = (parameter: string) => shapes.get(jobParameter(name, parameter))!;
       const parameters = [...weights.keys()].map((one) => ({ name: one, shape: shapeOf(one) }));

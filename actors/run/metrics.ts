@@ -23,9 +23,10 @@ import type { TrainingRun } from "./training_run.ts";
  */
 export function metricsOf(run: TrainingRun, event: TrainEvent): Metrics | undefined {
   if (event.type !== "step" && event.type !== "skip" && event.type !== "evaluation") return;
-  const { step, loss } = event;
+  const { loss } = event, job = event.type === "step" ? event.job : undefined;
   const common = {
-    step,
+    // That of a job counts its own steps.
+    step: job === undefined ? event.step : run.progress.step,
     time: Date.now(),
     seconds: (performance.now() - run.began) / 1000,
     tokens: run.progress.predictions,
@@ -39,7 +40,7 @@ export function metricsOf(run: TrainingRun, event: TrainEvent): Metrics | undefi
   return {
     type,
     ...common,
-    ...type === "step" && event.job !== undefined && { job: event.job },
+    ...job !== undefined && { job },
     loss,
     ...type === "step" && { gradNorm: event.gradNorm },
     learningRate,
@@ -92,7 +93,8 @@ export function scalarsOf(metrics: Metrics): Scalar[] {
     { name: "memory/program", value: rss, unit: "By" },
     ...memory.map((value, worker) => ({ name: "memory/worker", value, unit: "By", worker })),
   ];
-  return scalars.filter((one): one is Scalar => one.value !== undefined);
+  return scalars.filter((one): one is Scalar => one.value !== undefined)
+    .map((one) => metrics.job === undefined ? one : { ...one, name: `${metrics.job}/${one.name}` });
 }
 
 /**

@@ -251,8 +251,8 @@ function openFiles(
   { schedule, announce }: PreparedRun,
   facts: RunFacts = scriptFacts(options),
 ): RunWriter | undefined {
-  const { out: directory, resume, checkpoint, jobs } = options;
-  if (directory === undefined || jobs) return undefined;
+  const { out: directory, resume, checkpoint } = options;
+  if (directory === undefined) return undefined;
   const { overwrite } = checkpoint ?? {};
   return new RunWriter({ directory, facts, schedule, resume, overwrite, announce });
 }
@@ -264,18 +264,11 @@ function openFiles(
  * @throws {TypeError} {@linkcode RangeError} {@linkcode SyntaxError} in one sentence for the user.
  */
 async function placeRun(given: TrainOptions): Promise<RunOptions> {
-  return given?.jobs ? await placeJobs(given) : await placeOne(given as DataOptions);
+  return await placeOne(given?.jobs ? withJobs(given) : given as DataOptions);
 }
 
 /** Options of a run with data, which are read before that is used. */
 type DataOptions = TrainOptions & Pick<RunOptions, "data">;
-
-/** The same for jobs, whose adapters are written to `out`, and their checkpoints if there are some. */
-async function placeJobs(given: TrainOptions): Promise<RunOptions> {
-  const { out, checkpoint, ...others } = withJobs(given), { directory = out } = checkpoint ?? {};
-  const placed = { ...others, ...checkpoint && { checkpoint: { ...checkpoint, directory } } };
-  return { ...await placeOne(placed), ...out !== undefined && { out } };
-}
 
 async function placeOne(options: DataOptions): Promise<RunOptions> {
   const { resume: named, checkpoint, announce, out: given } = readOptions(options);
@@ -336,7 +329,11 @@ function keptData({ model, data }: DataOptions): Readonly<Record<string, unknown
 function scriptFacts(options: RunOptions): RunFacts {
   const { kind: optimizer = "adamw" } = options.optimizer ?? {};
   return {
-    flags: { ...valuesOfFlags(TRAIN, readOptions(options)), optimizer },
+    flags: {
+      ...valuesOfFlags(TRAIN, readOptions(options)),
+      optimizer,
+      ...options.jobs && { jobs: options.jobs.map(({ name }) => name) },
+    },
     command: [],
     script: scriptPath(),
     data: { name: "script" },

@@ -320,6 +320,9 @@ const TYPES: readonly unknown[] = ["step", "skip", "evaluation"] satisfies Metri
 /** Limit of workers in a record, above that of any run. */
 const WORKERS_MAX = 2 ** 16;
 
+/** Limit of the name of a job. */
+const JOB_MAX = 64;
+
 /** The move of a run to other workers; it measures nothing. */
 type Moved = Extract<TrainEvent, { readonly type: "resize" }>;
 
@@ -359,7 +362,7 @@ function openRegular(path: string): Deno.FsFile | undefined {
 
 /** Returns the finite numbers of a record. */
 function metricsOf(record: Readonly<Record<string, unknown>>, path: string): Metrics {
-  const { type, step, memory, metrics } = record;
+  const { type, step, memory, metrics, job } = record;
   if (!TYPES.includes(type) || !Number.isSafeInteger(step) || (step as number) < 0) {
     const must = `each line must have a type (${TYPES.join(", ")}) and a step`;
     throw refusal(`read ${inOneLine(path)}`, must, quoted(record), SyntaxError);
@@ -372,6 +375,7 @@ function metricsOf(record: Readonly<Record<string, unknown>>, path: string): Met
     ...numbersOf(record),
     type,
     ...isObject(metrics) && { metrics: numbersOf(metrics) },
+    ...typeof job === "string" && { job: job.slice(0, JOB_MAX) },
     ...isMemory && { memory },
   } as unknown as Metrics;
 }

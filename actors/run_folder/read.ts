@@ -197,7 +197,7 @@ export interface RunSummary {
   readonly steps: number;
   /** Steps of the whole run. */
   readonly asked?: number;
-  /** Loss of the last step, in nats per prediction. */
+  /** Loss of the last step, in nats per prediction; with jobs their mean. */
   readonly loss?: number;
   /** Lowest held-out loss. */
   readonly bestEvalLoss?: number;
@@ -236,19 +236,27 @@ export function summarizeRun(run: RunFolder): RunSummary {
 const SPEEDS_MAX = 1000;
 
 function measure(path: string) {
-  let steps = 0, count = 0, loss: number | undefined, bestEvalLoss: number | undefined;
+  let steps = 0, count = 0, at: number | undefined, bestEvalLoss: number | undefined;
+  let losses: number[] = [];
   const speeds: number[] = [];
   for (const { metrics } of readMetrics(path)) {
     const { type, step, evalLoss, tokensPerSecond } = metrics;
     steps = Math.max(steps, step);
-    if (type === "step") loss = metrics.loss ?? loss;
+    // A step has a record of each of its jobs.
+    const isSame = metrics.job !== undefined && step === at;
+    at = step;
+    if (type === "step" && metrics.loss !== undefined) {
+      losses = [...isSame ? losses : [], metrics.loss];
+    }
     if (evalLoss !== undefined) bestEvalLoss = Math.min(bestEvalLoss ?? Infinity, evalLoss);
-    if (tokensPerSecond !== undefined) speeds[count++ % SPEEDS_MAX] = tokensPerSecond;
+    if (tokensPerSecond === undefined) continue;
+    if (!isSame) speeds[count++ % SPEEDS_MAX] = 0;
+    speeds[(count - 1) % SPEEDS_MAX]! += tokensPerSecond;
   }
   const tokensPerSecond = speeds.sort((a, b) => a - b)[Math.floor(speeds.length / 2)];
   return {
     steps,
-    ...loss !== undefined && { loss },
+    ...losses.length > 0 && { loss: losses.reduce((sum, one) => sum + one) / losses.length },
     ...bestEvalLoss !== undefined && { bestEvalLoss },
     ...tokensPerSecond !== undefined && { tokensPerSecond },
   };

@@ -55,7 +55,7 @@ export const compareCommand: Command = defineCommand(
     for (const word of words) {
       const run = await readRun(word);
       runs.push(run);
-      curves.push(readCurves(run, flags.metric));
+      curves.push(...readCurves(run, flags.metric));
     }
     begin();
     tableOf(runs).forEach(print);
@@ -95,7 +95,7 @@ export const plotCommand: Command = defineCommand(
     ensure(count === 1, `Cannot plot: one run must be named, received ${count}`);
     const curves = readCurves(await readRun(words[0]!), flags.metric);
     begin();
-    await showLosses([curves], flags.out);
+    await showLosses(curves, flags.out);
     return 0;
   },
 );

@@ -16,7 +16,7 @@ export interface Updates {
   /** Its status. */
   readonly status?: StatusView;
   /** Steps, thinned out if there are many. */
-  readonly metrics?: Tail<Metrics>;
+  readonly metrics?: Tail<StepRow>;
   /** Losses on held-out data, thinned out if there are many. */
   readonly evaluations?: Tail<Metrics>;
   /** The last failures, joined workers, checkpoints and resumptions. */
@@ -26,6 +26,15 @@ export interface Updates {
   /** Traced steps. */
   readonly traces?: TracesUpdate;
 }
+
+/** Metrics of a step; with jobs the mean of their losses and the sum of their speeds. */
+export interface StepRow extends Metrics {
+  /** The curves of each job that runs in it. */
+  readonly jobs?: Readonly<Record<string, { readonly [K in CurveKey]: number | undefined }>>;
+}
+
+/** The metrics that have a chart. */
+export type CurveKey = "loss" | "tokensPerSecond" | "gradNorm" | "learningRate";
 
 /** The end of a list, which replaces all entries from an index on. */
 export interface Tail<T> {

@@ -14,6 +14,7 @@ import type {
   EventView,
   RunFacts,
   StatusView,
+  StepRow,
   Tail,
   TracesUpdate,
   TraceView,
@@ -40,14 +41,20 @@ export class ThinnedList<T> implements BoundedList<T> {
   #stride = 1;
   #lastCount = 1;
 
-  /** @param choose returns which of two neighbours to keep. */
+  /**
+   * @param choose returns which of two neighbours to keep.
+   * @param merge returns an entry together with the last one, if they are one.
+   */
   constructor(
     private readonly most: number,
     private readonly choose: (first: T, second: T) => T,
+    private readonly merge: (last: T, entry: T) => T | undefined = () => undefined,
   ) {}
 
   add(entry: T): number {
-    const { entries, choose } = this;
+    const { entries, choose } = this, newest = entries.at(-1);
+    const merged = newest && this.merge(newest, entry);
+    if (merged) return entries[entries.length - 1] = merged, entries.length - 1;
     if (this.#lastCount < this.#stride) {
       this.#lastCount++;
       entries.push(choose(entries.pop()!, entry));
@@ -175,6 +182,23 @@ const EVENTS_MAX = 200;
 
 const newer = (_: Metrics, second: Metrics) => second;
 
+/** Returns the row of a step, whose records are each of a job if the run has jobs. */
+function stepRow(row: Metrics): StepRow {
+  const { job, loss, tokensPerSecond, gradNorm, learningRate } = row;
+  return job === undefined
+    ? row
+    : { ...row, jobs: { [job]: { loss, tokensPerSecond, gradNorm, learningRate } } };
+}
+
+function mergeJobs(last: StepRow, row: StepRow): StepRow | undefined {
+  if (!last.jobs || !row.jobs || last.step !== row.step) return undefined;
+  const jobs = { ...last.jobs, ...row.jobs }, all = Object.values(jobs);
+  const sumOf = (key: "loss" | "tokensPerSecond") =>
+    all.reduce((sum, one) => sum + (one[key] ?? NaN), 0);
+  const loss = sumOf("loss") / all.length, tokensPerSecond = sumOf("tokensPerSecond");
+  return { ...row, jobs, loss, tokensPerSecond };
+}
+
 /** State of a run for pages. */
 export class RunView {
   #run: RunFacts | undefined;
@@ -182,7 +206,7 @@ export class RunView {
   #workers: readonly WorkerView[] = [];
   #unsent = new Set<"run" | "status" | "workers">();
   readonly #lists = {
-    metrics: new UnsentList(new ThinnedList(ROWS_MAX, newer)),
+    metrics: new UnsentList(new ThinnedList<StepRow>(ROWS_MAX, newer, mergeJobs)),
     evaluations: new UnsentList(new ThinnedList(ROWS_MAX, newer)),
     events: new UnsentList(new RecentList<EventView>(EVENTS_MAX)),
     traces: new TraceList(),
@@ -205,7 +229,7 @@ export class RunView {
   /** Adds a step or an evaluation. */
   addMetrics(row: Metrics): void {
     if (row.type === "evaluation") return this.#lists.evaluations.add(row);
-    this.#lists.metrics.add(row);
+    this.#lists.metrics.add(stepRow(row));
     this.setStatus({ step: row.step });
     const { memory } = row;
     if (memory) this.#changeWorkers((worker, i) => ({ ...worker, memoryBytes: memory[i] ?? NaN }));

@@ -20,9 +20,9 @@ interface LossPoint {
   readonly loss: number;
 }
 
-/** The curves of a run. */
+/** The curves of a run, or of one of its jobs. */
 interface LossCurves {
-  /** Name of the folder. */
+  /** Name of the folder, with that of the job. */
   readonly name: string;
   /** The metric in place of the loss. */
   readonly metric?: string | undefined;
@@ -39,30 +39,37 @@ const POINTS_MAX = 512;
 const isDrawable = (loss: number | undefined): loss is number => Math.abs(loss ?? NaN) < 1e100;
 
 /**
- * Reads the curves of a run. With many steps, each point is a mean.
+ * Reads the curves of a run, of each job if it has jobs. With many steps, each point is a mean.
  *
  * @param metric name of a metric of the model, in place of the loss.
  * @throws {RangeError} when the run has no losses, or no such metric.
  */
-export function readCurves({ path }: RunFolder, metric?: string): LossCurves {
-  const training = openCurve(), heldOut = openCurve();
+export function readCurves({ path }: RunFolder, metric?: string): LossCurves[] {
+  const own = basename(resolve(path));
+  const curves = new Map<string, Readonly<Record<"training" | "heldOut", Curve>>>();
+  const of = (name: string) =>
+    curves.getOrInsertComputed(name, () => ({ training: openCurve(), heldOut: openCurve() }));
   const valueOf = ({ type, loss, evalLoss, metrics }: Metrics) =>
     metric !== undefined ? metrics?.[metric] : type === "evaluation" ? evalLoss : loss;
   for (const { metrics } of readMetrics(path)) {
-    const { type, step } = metrics, value = valueOf(metrics);
+    const { type, step, job } = metrics, value = valueOf(metrics);
     if (!isDrawable(value) || type === "skip") continue;
+    const { training, heldOut } = of(job === undefined ? own : `${own}/${job}`);
     (type === "evaluation" ? heldOut : training).add({ step, loss: value });
   }
-  const curves = { training: training.points(), heldOut: heldOut.points() };
-  if (curves.training.length + curves.heldOut.length === 0) {
+  if (curves.size === 0) {
     throw new RangeError(
       `Cannot draw the run ${quoted(path)}: its metrics.jsonl must have ${
         metric === undefined ? "losses" : `the metric ${quoted(metric)}`
       }, received none`,
     );
   }
-  return { name: basename(resolve(path)), metric, ...curves };
+  return Array.from(curves, ([name, { training, heldOut }]) => {
+    return { name, metric, training: training.points(), heldOut: heldOut.points() };
+  });
 }
+
+type Curve = ReturnType<typeof openCurve>;
 
 /**
  * Opens a curve of bounded size: at twice `pointsMax` points, neighbours are merged.
@@ -110,6 +117,8 @@ const LINES = [
   ["#a8478a", "#f0a6d0"],
   ["#5b5b5b", "#c8c8c8"],
   ["#8a6d00", "#f0e442"],
+  ["#b0202a", "#ff9a9a"],
+  ["#4b3fa7", "#b9b3ff"],
 ] as const;
 
 const PAGE = ["#ffffff", "#16181d"] as const;
@@ -249,7 +258,7 @@ const ROWS = 12;
 const COLUMNS_MAX = 100, COLUMNS_MIN = 16;
 
 /** Marks for the loss and the held-out loss of each run. */
-const MARKS = ["·o", "+x", "*#", "~=", ":%", "^@"] as const;
+const MARKS = ["·o", "+x", "*#", "~=", ":%", "^@", "!?", "-&"] as const;
 
 /**
  * Draws losses as text.

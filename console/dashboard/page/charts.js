@@ -7,7 +7,7 @@
 import { byId, colorOf, element, NONE, setText, short, whole } from "./elements.js";
 
 /** @import { State } from "./state.js" */
-/** @import { EventView } from "../state.ts" */
+/** @import { CurveKey, EventView } from "../state.ts" */
 /** @import uPlotModule from "uplot" */
 
 /**
@@ -27,6 +27,7 @@ import { byId, colorOf, element, NONE, setText, short, whole } from "./elements.
  * @property {string} id
  * @property {string} what name for screen readers.
  * @property {string} axis label with the unit; empty for the unit on the page.
+ * @property {CurveKey} key
  * @property {readonly Curve[]} curves
  * @property {(state: State) => (number | null | undefined)[][]} columns
  */
@@ -38,16 +39,19 @@ const UPlot =
 /** State of the controls. */
 const SHOWN = { isLog: false, hasOutliers: false, smoothedPercent: 2 };
 
+/** Number of colors of jobs. */
+const JOB_COLORS = 8;
+
 /** Minimum number of values with outliers. */
 const VALUES_MIN = 20;
 
 /**
  * A chart of one column.
  *
- * @type {(id: string, what: string, axis: string, key: "tokensPerSecond" | "gradNorm" | "learningRate") => Chart}
+ * @type {(id: string, what: string, axis: string, key: CurveKey) => Chart}
  */
 const chartOf = (id, what, axis, key) => ({
-  ...{ id, what, axis, curves: [{ label: "", color: "--curve" }] },
+  ...{ id, what, axis, key, curves: [{ label: "", color: "--curve" }] },
   columns: ({ metrics }) => [metrics.map(({ step }) => step), metrics.map((row) => row[key])],
 });
 
@@ -57,6 +61,7 @@ const CHARTS = [
     id: "loss",
     what: "Loss",
     axis: "Loss (nats)",
+    key: "loss",
     curves: [
       { label: "each step", color: "--curve-pale", width: 1 },
       { label: "smoothed", color: "--curve", width: 2 },
@@ -69,11 +74,28 @@ const CHARTS = [
   chartOf("rate", "Learning rate", "Learning rate", "learningRate"),
 ];
 
+/** A logarithmic axis has only positive values. @param {number | undefined} value */
+const drawn = (value) => SHOWN.isLog && !(Number(value) > 0) ? undefined : value;
+
+/**
+ * Returns a chart with a curve of each job.
+ *
+ * @param {Chart} chart
+ * @param {readonly string[]} jobs
+ * @returns {Chart}
+ */
+const chartOfJobs = (chart, jobs) => ({
+  ...chart,
+  curves: jobs.map((label, i) => ({ label, color: `--job-${i % JOB_COLORS}` })),
+  columns({ metrics }) {
+    const take = chart.key === "loss" ? drawn : (/** @type {number | undefined} */ value) => value;
+    const columns = jobs.map((job) => metrics.map((row) => take(row.jobs?.[job]?.[chart.key])));
+    return [metrics.map(({ step }) => step), ...columns];
+  },
+});
+
 /** @param {State} state */
 function lossColumns({ metrics, evaluations }) {
-  // A logarithmic axis has only positive values.
-  const drawn = (/** @type {number | undefined} */ value) =>
-    SHOWN.isLog && !(Number(value) > 0) ? undefined : value;
   const steps = metrics.map(({ step }) => step), losses = metrics.map(({ loss }) => drawn(loss));
   const length = losses.length * SHOWN.smoothedPercent / 100, steady = length / (length + 1);
   let mean = 0, weight = 0;
@@ -126,9 +148,10 @@ export function openCharts() {
   };
 }
 
-/** @param {Chart} chart */
-function openChart(chart) {
-  const place = byId(chart.id), caption = captionOf(place, chart);
+/** @param {Chart} own */
+function openChart(own) {
+  const place = byId(own.id);
+  let chart = own, caption = captionOf(place, chart), jobs = "";
   /** @type {uPlotModule | undefined} */
   let plot;
   /** @type {(number | null | undefined)[][]} */
@@ -136,6 +159,14 @@ function openChart(chart) {
   /** @type {readonly EventView[]} */
   let failures = [];
   const take = (/** @type {State} */ state) => {
+    const names = new Set(state.metrics.flatMap((row) => Object.keys(row.jobs ?? {})));
+    const now = JSON.stringify([...names]);
+    if (names.size > 0 && now !== jobs) {
+      [jobs, chart] = [now, chartOfJobs(own, [...names])];
+      caption = captionOf(place, chart);
+      plot?.destroy();
+      plot = undefined;
+    }
     data = chart.columns(state);
     failures = state.events.filter(({ kind }) => kind === "failure");
   };
@@ -191,7 +222,9 @@ function captionOf(place, { curves }) {
     line.style.background = `var(${color})`;
     return element("span", { class: "curve" }, line, label);
   });
-  place.parentElement?.querySelector("figcaption")?.append(...legend, caption);
+  const title = place.parentElement?.querySelector("figcaption");
+  title?.querySelectorAll(".curve, .value").forEach((one) => one.remove());
+  title?.append(...legend, caption);
   return caption;
 }
 
@@ -292,10 +325,13 @@ function drawFailures(plot, failures) {
  * @param {boolean} isLog
  * @returns {uPlotModule.Range.MinMax}
  */
-function rangeOf({ data: [, ...columns], series: [steps] }, isLog) {
+function rangeOf({ data: [, ...columns], series: [steps, ...curves] }, isLog) {
   const [from, to] = steps?.idxs ?? [0, Infinity];
   // The smoothed loss is skipped, as it stays high after an outlier.
-  const values = columns.flatMap((column, i) => i === 1 ? [] : [...column.slice(from, to + 1)])
+  const isSmoothed = (/** @type {number} */ i) => curves[i]?.label === "smoothed";
+  const values = columns.flatMap((column, i) =>
+    isSmoothed(i) ? [] : [...column.slice(from, to + 1)]
+  )
     .filter((value) => typeof value === "number")
     .map((value) => isLog ? Math.log10(value) : value).sort((a, b) => a - b);
   const at = (/** @type {number} */ part) => values[Math.floor(part * (values.length - 1))] ?? 0;

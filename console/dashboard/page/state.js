@@ -4,7 +4,7 @@
  * @module
  */
 
-/** @import { Updates, TraceView, WorkerView, EventView, RunFacts, StatusView, Tail } from "../state.ts" */
+/** @import { Updates, StepRow, TraceView, WorkerView, EventView, RunFacts, StatusView, Tail } from "../state.ts" */
 /** @import { Metrics } from "../../../actors/options/train_options.ts" */
 
 /**
@@ -13,7 +13,7 @@
  * @typedef {object} State
  * @property {RunFacts | undefined} run
  * @property {StatusView} status
- * @property {Metrics[]} metrics steps, in order.
+ * @property {StepRow[]} metrics steps, in order.
  * @property {Metrics[]} evaluations losses on held-out data, in order.
  * @property {EventView[]} events
  * @property {readonly WorkerView[]} workers

@@ -1,12 +1,15 @@
 /** Adapters train only their own weights, with the bits of the serial run in every pipeline. */
 
 import assert from "node:assert/strict";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { readAdapterConfig } from "../../../actors/checkpoints/peft.ts";
 import { readCheckpoint } from "../../../actors/checkpoints/read.ts";
 import type { TrainEvent } from "../../../actors/options/train_events.ts";
 import type { TrainOptions } from "../../../actors/options/train_options.ts";
 import { train } from "../../../actors/run/train.ts";
+import { readMetrics } from "../../../actors/run_folder/metrics_file.ts";
+import { readRun, summarizeRun } from "../../../actors/run_folder/read.ts";
+import { readCurves } from "../../../console/run_files/losses.ts";
 import { compileModel, gpt2 } from "../../../kernels/mod.ts";
 import { initialValues, isLora } from "../../../kernels/internal.ts";
 import { atDepth } from "../../depth.ts";
@@ -250,6 +253,19 @@ folderTest(
       assert.deepEqual(losses, bits.get(name)!.losses.slice(-losses.length));
     }
     assert.deepEqual([...found.bits.keys()].sort(), ["job-1", "job-2", "late"]);
+    const lines = Array.from(readMetrics(out), ({ metrics }) => metrics);
+    for (const { name, start, steps } of [...jobs, late]) {
+      const own = lines.filter(({ job }) => job === name);
+      const inOrder = Array.from({ length: steps }, (_, i) => start + i);
+      assert.deepEqual(own.map(({ step }) => step), inOrder, name);
+      assert.deepEqual(own.map(({ loss }) => loss), bits.get(name)!.losses, name);
+    }
+    const run = await readRun(out), curves = readCurves(run).map(({ name }) => basename(name));
+    assert.deepEqual(curves, ["job-0", "job-1", "job-2", "late"]);
+    assert.deepEqual(run.record!.flags["jobs"], ["job-1", "job-2", "late"]);
+    const summary = summarizeRun(run), last = lines.filter(({ step }) => step === summary.steps);
+    assert.equal(summary.state, "finished");
+    assert.equal(summary.loss, last.reduce((sum, { loss }) => sum + loss!, 0) / last.length);
     const event = found.adapters.find((one) => one.type === "job" && one.job === "job-2");
     assert.ok(event?.type === "job");
     const again = { ...third!, name: "again", start: 1, adapter: event.adapter!, learningRate: 0 };

@@ -36,6 +36,10 @@ const JOBS: typeof REFUSED = [
     { jobs: [{ ...JOB, name: "../one" }] },
     'RangeError: …a name must be that of a folder, received "../one"',
   ],
+  [
+    { jobs: [{ ...JOB, name: "run.json" }] },
+    'RangeError: …a name must be that of a folder, received "run.json"',
+  ],
   [{ jobs: [{ ...JOB, lora: undefined }] }, "RangeError: …lora must be given…"],
   [{ steps: undefined }, "RangeError: …steps must be given, of the run or of each job…"],
   [

@@ -8,6 +8,8 @@ import { readMetrics } from "../../../actors/run_folder/metrics_file.ts";
 import { DATA, MODEL, TABLE } from "../../actors/run/sides.ts";
 import { trained } from "../../actors/runs.ts";
 import { AXE, type Page, pageTest, until } from "../../browser.ts";
+import { serveDashboard } from "../../../console/dashboard/serve.ts";
+import { RunView } from "../../../console/dashboard/view.ts";
 import { HANG_LIMIT_MS } from "../../hang_limit.ts";
 import { inFolder, printedHere, TINY_MODEL } from "../command.ts";
 import { Running, TRAIN } from "../running.ts";
@@ -184,10 +186,36 @@ async function readScript(page: Page, folder: string): Promise<void> {
   await shown.end(HANG_LIMIT_MS);
 }
 
+/** A run of jobs: each has its curve, also one that joins. */
+async function readJobs(page: Page): Promise<void> {
+  const view = new RunView();
+  const add = (job: string, from: number, to: number) => {
+    for (let step = from; step <= to; step++) {
+      view.addMetrics({ ...{ type: "step", step, job, loss: 9 / step }, ...PLAIN_METRICS });
+    }
+  };
+  add("low", 1, 20);
+  await using dashboard = serveDashboard(view, 0);
+  await page.goto(dashboard.url);
+  const names = `[...document.querySelectorAll("figure:has(#loss) .curve")]
+    .map(({ textContent }) => textContent).join()`;
+  await until(page, `${names} === "low" && ${POINTS} === 20`);
+  const colors = await colorsOn(page, "#loss canvas");
+  for (let step = 21; step <= 30; step++) ["low", "high"].forEach((job) => add(job, step, step));
+  await until(page, `${names} === "low,high" && ${POINTS} === 30`);
+  assert.ok(await colorsOn(page, "#loss canvas") > colors, "the curves have colors of their own");
+  view.setStatus({ status: "finished" });
+  await until(page, isStatus("finished"));
+}
+
+const PLAIN_METRICS = { time: 1, seconds: 1, tokens: 1, rss: 1, tokensPerSecond: 5 } as const;
+
 pageTest(
   "the page follows a run, shows a lost worker, and is accessible",
   (page) =>
     inFolder(async (folder) => {
-      for (const show of [followRun, loseWorker, readPage, readScript]) await show(page, folder);
+      for (const show of [readJobs, followRun, loseWorker, readPage, readScript]) {
+        await show(page, folder);
+      }
     }),
 );

@@ -153,6 +153,19 @@ Deno.test("a thinned list stays short, even and up to date", () => {
   assert.deepEqual(recent.entries, [4, 5, 6]);
 });
 
+Deno.test("a step of jobs is one row, and no job is thinned out", () => {
+  const view = new RunView();
+  for (let step = 1; step <= 9000; step++) {
+    for (const job of ["low", "high"]) {
+      view.addMetrics({ ...metricsOf(step), job, tokensPerSecond: 5, loss: job === "low" ? 1 : 3 });
+    }
+  }
+  const { entries } = view.all().metrics!, { jobs, loss, tokensPerSecond } = entries.at(-1)!;
+  assert.ok(entries.length > 1000 && entries.length <= 4000, `${entries.length}`);
+  assert.ok(entries.every(({ jobs }) => jobs!.low!.loss === 1 && jobs!.high!.loss === 3));
+  assert.deepEqual([Object.keys(jobs!), loss, tokensPerSecond], [["low", "high"], 2, 10]);
+});
+
 Deno.test("a view has the restarts and memory of each worker, and some traces", () => {
   const view = new RunView(), workers = [0, 1].map((stage) => ({ replica: 0, stages: [stage] }));
   view.begin({ workers } as never, { status: "running", step: 0, steps: 50 });

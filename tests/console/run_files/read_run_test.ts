@@ -276,7 +276,7 @@ folderTest("runs are listed, with errors of others", async (folder) => {
 
 folderTest("losses are drawn for light and dark pages, with a description", async (folder) => {
   const run = await readRun(await writeRun(join(folder, "a<b>&c"), falling(2000)));
-  const svg = drawLosses([readCurves(run)]);
+  const svg = drawLosses(readCurves(run));
   assert.match(svg, /^<svg [^>]*role="img"><title>Loss of a&lt;b&gt;&amp;c<\/title>/);
   assert.match(svg, /<desc>[^<]*: loss from 5.000 at step \d+ to 4.00\d at step \d+;/);
   assert.match(svg, /@media \(prefers-color-scheme:dark\)/);
@@ -300,7 +300,10 @@ folderTest("runs are compared by results, configuration and losses", async (fold
   const same = await printedHere("compare", one, one);
   assert.match(same, /\nThey were made in the same way\.\n\nloss \(nats a prediction\)\n/);
 
-  const chart = textChart([readCurves(await readRun(one)), readCurves(await readRun(two))], 40);
+  const chart = textChart(
+    [...readCurves(await readRun(one)), ...readCurves(await readRun(two))],
+    40,
+  );
   assert.ok(chart.every((line) => [...line].length <= 40), chart.join("\n"));
   assert.deepEqual(chart.slice(-2), ["  · one, o held-out", "  + two, x held-out"]);
   assert.ok("·o+x".split("").every((mark) => chart.slice(0, 13).join("").includes(mark)));
@@ -313,9 +316,9 @@ folderTest("extreme numbers of an untrusted run do not break charts", async (fol
   const far = measured(Number.MAX_SAFE_INTEGER, 1);
   const run = await readRun(await writeRun(folder, [...losses, far]));
   const curves = readCurves(run);
-  assert.equal(curves.training.length, 5);
-  assert.ok(textChart([curves], 30).every((line) => [...line].length <= 40));
-  assert.match(drawLosses([curves]), /^<svg [^]*<\/svg>\n$/);
+  assert.equal(curves[0]!.training.length, 5);
+  assert.ok(textChart(curves, 30).every((line) => [...line].length <= 40));
+  assert.match(drawLosses(curves), /^<svg [^]*<\/svg>\n$/);
   assert.equal(summarizeRun(run).steps, Number.MAX_SAFE_INTEGER);
 });
 
@@ -328,7 +331,7 @@ folderTest("a picture that cannot be drawn or written is refused", async (folder
 folderTest("a metric of the model is drawn in place of the loss", async (folder) => {
   const metrics = falling(4).map((one) => ({ ...one, metrics: { accuracy: 1 / one.step } }));
   const run = await readRun(await writeRun(join(folder, "run"), metrics));
-  const svg = drawLosses([readCurves(run, "accuracy")]);
+  const svg = drawLosses(readCurves(run, "accuracy"));
   assert.match(svg, /<title>Accuracy of run<.*: accuracy from 1.000 at step 1 to 0.250 at step 4/);
   assert.match(await printedHere("plot", run.path, "--metric", "accuracy"), /^accuracy\n 1.000 ┤/);
   assert.throws(() => readCurves(run, "f1"), /must have the metric "f1", received none/);

@@ -183,7 +183,11 @@ export const byType = <A, B>(
   type: "number" | "string" | "function",
   one: Schema<A>,
   other: Schema<B>,
-): Schema<A | B> => byValue<A | B>((value) => type === typeof value ? one : other);
+): Schema<A | B> =>
+  byValue<A | B>((value) => {
+    const kind = typeof value;
+    return kind === type ? one : other;
+  });
 
 /** An array of `minimum` to `maximum` values. */
 export function listOf<T>(of: Schema<T>, minimum = 0, maximum = Infinity): Schema<T[]> {

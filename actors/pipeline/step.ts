@@ -303,35 +303,34 @@ export interface PlanOptions {
   readonly sizeOf?: ((batch: Batch) => number) | undefined;
 }
 
-/** Plans one step after another. */
-export interface StepPlanner {
-  /** Returns the plan of the next step. */
-  next(request: StepRequest): StepPlan;
-  /** Notes that the pipe is empty, so that only the newest weights remain. */
-  drained(): void;
-}
-
-/** Opens a planner, for an empty pipe. */
-export function openStepPlanner(options: PlanOptions): StepPlanner {
-  const { schedule, predictionsOf } = options, policy = UPDATE_POLICIES[schedule.updates];
+/** Plans one step after another, from an empty pipe on. */
+export class StepPlanner {
   /** Steps since the pipe was empty. */
-  let steps = 0;
-  return {
-    next(request) {
-      const { microBatches } = request, shared = shareStep(options, microBatches.length);
-      return {
-        ...shared,
-        ...sizedPolicies(options, microBatches, shared),
-        lossScales: microBatches.map((batch, m) => {
-          const { predictions } = request.jobs ? shareOf(request.jobs, m) : request;
-          return policy.lossScale({ ...request, predictions }, predictionsOf(batch));
-        }),
-        updates: policy.localUpdates(request, schedule, steps++),
-        ...dropoutOf(options, request),
-      };
-    },
-    drained: () => void (steps = 0),
-  };
+  #steps = 0;
+
+  constructor(private readonly options: PlanOptions) {}
+
+  /** Returns the plan of the next step. */
+  next(request: StepRequest): StepPlan {
+    const { options, options: { schedule, predictionsOf } } = this, { microBatches } = request;
+    const shared = shareStep(options, microBatches.length);
+    const policy = UPDATE_POLICIES[schedule.updates];
+    return {
+      ...shared,
+      ...sizedPolicies(options, microBatches, shared),
+      lossScales: microBatches.map((batch, m) => {
+        const { predictions } = request.jobs ? shareOf(request.jobs, m) : request;
+        return policy.lossScale({ ...request, predictions }, predictionsOf(batch));
+      }),
+      updates: policy.localUpdates(request, schedule, this.#steps++),
+      ...dropoutOf(options, request),
+    };
+  }
+
+  /** Notes that the pipe is empty, so that only the newest weights remain. */
+  drained(): void {
+    this.#steps = 0;
+  }
 }
 
 /** Returns the policies of a step whose limits count bytes; no field if they count micro-batches. */

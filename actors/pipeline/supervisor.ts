@@ -43,10 +43,9 @@ import {
   mailboxBound,
   openStepRecord,
   outcomeOf,
-  PendingReplies,
   stepOfRound,
   type StepRecord,
-  type Supervisor,
+  Supervisor,
   type SupervisorInit,
   type SupervisorState,
 } from "./supervisor_state.ts";
@@ -171,7 +170,8 @@ export const pipelineSupervisor: ActorFactory<SupervisorInit, SupervisorMessage>
   const workers = init.spawned ?? spawnWorkers(ctx, init);
   // Initial weights are not needed any more.
   const kept = { ...init, workers: init.workers.map(withoutStates) };
-  const supervisor = openSupervisor(ctx, workers, kept);
+  const supervisor = new Supervisor(ctx, kept, workers);
+  for (const worker of workers) ctx.watch(worker, (down) => ({ type: "WorkerDown", down }));
   ctx.expose((): SupervisorView => ({
     state: supervisor.state,
     round: supervisor.round,
@@ -195,29 +195,6 @@ function spawnWorkers(
       capacity: mailboxBound({ ...worker, slicing: slicingOf(worker) }, init),
     })
   );
-}
-
-function openSupervisor(
-  ctx: Context<SupervisorMessage>,
-  workers: readonly ActorRef<WorkerMessage>[],
-  init: SupervisorInit,
-): Supervisor {
-  for (const worker of workers) ctx.watch(worker, (down) => ({ type: "WorkerDown", down }));
-  const zeros = () => workers.map(() => 0);
-  return {
-    ctx,
-    init,
-    workers,
-    replies: new PendingReplies(ctx),
-    held: { peakActivations: zeros(), weights: zeros(), memory: [] },
-    gone: new Set(),
-    state: "starting",
-    pause: "the start",
-    round: 0,
-    fetches: 0,
-    steps: [],
-    flow: emptyFlow(init),
-  };
 }
 
 /** The handlers of the end of steps with a flush. */

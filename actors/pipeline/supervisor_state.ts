@@ -370,23 +370,20 @@ interface Flow {
 }
 
 /** The state of the supervisor. */
-export interface Supervisor {
-  readonly ctx: Context<SupervisorMessage>;
-  readonly init: SupervisorInit;
-  readonly workers: readonly ActorRef<WorkerMessage>[];
+export class Supervisor {
   readonly replies: PendingReplies;
   readonly held: PeakUsage;
   /** The workers that are lost. */
-  readonly gone: Set<number>;
+  readonly gone = new Set<number>();
   /** Called when a survivor is frozen or lost, too. */
   takeFrozen?: (worker: number) => void;
-  state: SupervisorState;
+  state: SupervisorState = "starting";
   /** The current activity if it is not a step, for reports. */
-  pause: string;
+  pause = "the start";
   /** The number of requested steps. */
-  round: number;
+  round = 0;
   /** The steps in progress, the oldest first: one, or without flushes any number. */
-  steps: StepRecord[];
+  steps: StepRecord[] = [];
   flow: Flow;
   /** The receivers of the answers of workers to the current question. */
   takeReady?: Take<undefined>;
@@ -396,10 +393,21 @@ export interface Supervisor {
   excluded?: string;
   takeFetched?: (values: Float32Array<ArrayBuffer>, nth: number | undefined) => void;
   /** The number of fetches so far. */
-  fetches: number;
+  fetches = 0;
   takeWritten?: Take<WriteOutcome>;
   drained?: () => void;
   evaluation?: Evaluation;
+
+  constructor(
+    readonly ctx: Context<SupervisorMessage>,
+    readonly init: SupervisorInit,
+    readonly workers: readonly ActorRef<WorkerMessage>[],
+  ) {
+    const zeros = () => workers.map(() => 0);
+    this.replies = new PendingReplies(ctx);
+    this.held = { peakActivations: zeros(), weights: zeros(), memory: [] };
+    this.flow = emptyFlow(init);
+  }
 }
 
 /** Returns the counts of an empty pipe. */

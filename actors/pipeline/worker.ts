@@ -29,7 +29,6 @@ import {
   NonFiniteError,
 } from "../gradients/commit.ts";
 import type { ActorFactory, ActorSpec, Context, Handlers } from "../runtime/mod.ts";
-import { Arrivals, EmulatedLink } from "./links.ts";
 import { inputHandlers, type WeightUpdater } from "./compute.ts";
 import {
   guarded,
@@ -39,17 +38,23 @@ import {
   type WorkerReport,
   type WriteOutcome,
 } from "./protocol.ts";
-import { joinStates, moved, openCopies, type OpenCopy, stageOpener } from "./stage_copies.ts";
+import {
+  type CopyInit,
+  joinStates,
+  moved,
+  openCopies,
+  type OpenCopy,
+  stageOpener,
+} from "./stage_copies.ts";
 import { UPDATE_POLICIES } from "./step.ts";
 import { CommittedUpdates, LocalUpdates } from "./updates.ts";
 import { takeDevice } from "./worker_home.ts";
 import {
-  Activity,
   checkArrival,
   measure,
   send,
   withoutStates,
-  type Worker,
+  Worker,
   type WorkerInit,
   type WorkerState,
 } from "./worker_state.ts";
@@ -249,24 +254,10 @@ async function openWorker(ctx: Context<WorkerMessage>, whole: WorkerInit): Promi
   const { device, leave } = await takeDevice(init.device.name, { ...init.device, isBlocking });
   ctx.defer(leave);
   const open = await stageOpener(init.kernels);
-  const worker: Worker = {
-    ctx,
-    init,
-    copies: await openCopies(device, whole.held, init.stage, init.halves, open),
-    mirrors: (await openCopies(device, whole.mirrors ?? [], init.stage, init.halves, open)).all,
-    arrivals: new Arrivals(),
-    link: new EmulatedLink<PeerMessage>(ctx, init.link),
-    activity: new Activity(ctx, init),
-    state: "connecting",
-    peers: undefined,
-    steps: [],
-    policy: undefined,
-    ready: [],
-    early: [],
-    isDispatching: false,
-    doubts: [],
-    peak: { activations: 0, weights: 0 },
-  };
+  const openAll = (copies: readonly CopyInit[]) =>
+    openCopies(device, copies, init.stage, init.halves, open);
+  const copies = await openAll(whole.held), mirrors = await openAll(whole.mirrors ?? []);
+  const worker = new Worker(ctx, init, copies, mirrors.all);
   measure(worker);
   return worker;
 }

@@ -11,7 +11,7 @@ import { Readiness } from "../../schedules/internal.ts";
 import { digestOf, digestOfValues, type GradientSquares } from "../gradients/commit.ts";
 import type { ReduceOptions, TieEnd } from "../gradients/sync.ts";
 import type { ActorRef, Context, SendOptions } from "../runtime/mod.ts";
-import type { Arrival, Arrivals, EmulatedLink, LinkOptions } from "./links.ts";
+import { type Arrival, Arrivals, EmulatedLink, type LinkOptions } from "./links.ts";
 import { routesOf, type StageCopy } from "./layout.ts";
 import type { PeerMessage, SupervisorMessage, WorkerMessage } from "./protocol.ts";
 import {
@@ -222,31 +222,37 @@ interface Peers {
 }
 
 /** The state of a worker. */
-export interface Worker {
-  readonly ctx: Context<WorkerMessage>;
-  readonly init: WorkerInit;
-  readonly copies: StageCopies;
-  /** The stages that it mirrors. */
-  readonly mirrors: readonly OpenCopy[];
-  readonly arrivals: Arrivals;
+export class Worker {
+  readonly arrivals: Arrivals = new Arrivals();
   readonly link: EmulatedLink<PeerMessage>;
   readonly activity: Activity;
-  state: WorkerState;
+  state: WorkerState = "connecting";
   peers: Peers | undefined;
   /** The steps in progress, the oldest first: one, or without flushes any number. */
-  steps: StepInProgress[];
+  steps: StepInProgress[] = [];
   /** The policy that orders the actions until the pipe is empty. */
   policy: StepPolicy | undefined;
   /** The actions whose inputs are here, in the order of their arrival: the policy picks from them. */
-  readonly ready: Action[];
+  readonly ready: Action[] = [];
   /** Inputs of micro-batches whose step has not begun here. */
-  early: (readonly [Action, Arrival])[];
+  early: (readonly [Action, Arrival])[] = [];
   /** True while a Dispatch is in transit. */
-  isDispatching: boolean;
+  isDispatching = false;
   /** Errors that were found since the last report. */
-  doubts: Doubt[];
+  doubts: Doubt[] = [];
   /** Peaks of activations and weights, in units of Ma and Mθ: one P-th of the model. */
-  readonly peak: { activations: number; weights: number };
+  readonly peak = { activations: 0, weights: 0 };
+
+  /** @param mirrors The stages that it mirrors. */
+  constructor(
+    readonly ctx: Context<WorkerMessage>,
+    readonly init: WorkerInit,
+    readonly copies: StageCopies,
+    readonly mirrors: readonly OpenCopy[],
+  ) {
+    this.link = new EmulatedLink<PeerMessage>(ctx, init.link);
+    this.activity = new Activity(ctx, init);
+  }
 }
 
 /** The step of a micro-batch; undefined if it has not begun here. */

@@ -24,9 +24,8 @@ import { eagerStages } from "../gradients/sync.ts";
 import { copiesOf, type StageCopy } from "../pipeline/layout.ts";
 import type { Answer, Stalled, SupervisorMessage, WriteOutcome } from "../pipeline/protocol.ts";
 import {
-  openStepPlanner,
   type StepOutcome,
-  type StepPlanner,
+  StepPlanner,
   type StepRequest,
   UPDATE_POLICIES,
 } from "../pipeline/step.ts";
@@ -211,7 +210,7 @@ class PipelineEngine implements Engine {
     this.ahead = UPDATE_POLICIES[schedule.updates].stepsAhead(schedule);
     this.#homes = homes;
     this.#options = options;
-    this.#planner = openStepPlanner(options);
+    this.#planner = new StepPlanner(options);
     this.#verifier = options.verification && new Verifier({
       copies: copiesOf(schedule, options.replicas),
       exclude: (worker, why) => this.#exclude(worker, why),

@@ -30,10 +30,9 @@ import {
 } from "../pipeline/stage_copies.ts";
 import {
   dropoutOf,
-  openStepPlanner,
   shareStep,
   type StepOutcome,
-  type StepPlanner,
+  StepPlanner,
   type StepRequest,
   type TracedAction,
   UPDATE_POLICIES,
@@ -217,7 +216,7 @@ class UnflushedSerialEngine implements Engine {
   ) {
     this.#device = device;
     this.#stages = stages;
-    this.#planner = openStepPlanner(options);
+    this.#planner = new StepPlanner(options);
     this.#trace = new SerialTrace(options.isTraced);
   }
 

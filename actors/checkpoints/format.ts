@@ -5,7 +5,7 @@
  */
 
 import type { StateOf } from "../../kernels/mod.ts";
-import { AVERAGE, builtin, ELEMENTS_MAX } from "../../kernels/internal.ts";
+import { AVERAGE, builtin, ELEMENTS_MAX, refusal } from "../../kernels/internal.ts";
 import {
   type FileKind,
   openPieces,
@@ -231,6 +231,25 @@ export function hashWeights(weights: ReadonlyMap<string, TensorSource>): string 
     read(weights.get(name)!, (values) => hash.update(bytesOf(values)));
   }
   return hash.digest("hex");
+}
+
+/**
+ * Returns a value as JSON.
+ *
+ * @throws {TypeError} when JSON cannot represent it.
+ */
+export function jsonOf(cannot: string, must: string, value: unknown): string {
+  let text: string | undefined;
+  try {
+    text = JSON.stringify(value);
+  } catch (cause) {
+    const [why] = String((cause as Error)?.message ?? cause).split("\n");
+    throw new TypeError(`Cannot ${cannot}: ${must}, received a value that is not (${why})`, {
+      cause,
+    });
+  }
+  if (text !== undefined) return text;
+  throw refusal(cannot, must, typeof value, TypeError);
 }
 
 /** The bytes of an array. */

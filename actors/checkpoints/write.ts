@@ -19,6 +19,7 @@ import {
   type DiskFile,
   fileName,
   FORMAT,
+  jsonOf,
   type Manifest,
   type ManifestEntry,
   replacedName,
@@ -47,16 +48,10 @@ const { basename, dirname, join, resolve } = builtin("node:path");
 export function encodeConfig(
   config: Readonly<Record<string, unknown>>,
 ): Readonly<Record<string, unknown>> {
-  const refuse = "Cannot write checkpoints: their config must be an object that JSON can say";
-  let text: string | undefined;
-  try {
-    text = JSON.stringify(config);
-  } catch (cause) {
-    const [why] = (cause as Error).message.split("\n");
-    throw new TypeError(`${refuse}, received one that JSON cannot represent (${why})`, { cause });
-  }
-  if (text?.startsWith("{")) return JSON.parse(text);
-  throw new TypeError(`${refuse}, received ${text}`);
+  const cannot = "write checkpoints", must = "their config must be an object that JSON can say";
+  const text = jsonOf(cannot, must, config);
+  assertInput(text.startsWith("{"), cannot, must, text, TypeError);
+  return JSON.parse(text);
 }
 
 /**

@@ -14,6 +14,7 @@ import {
   nameError,
   refusal,
 } from "../../kernels/internal.ts";
+import { jsonOf } from "../checkpoints/format.ts";
 import type { PreparedRun } from "./events.ts";
 
 /** State of the data after some micro-batches. */
@@ -41,19 +42,11 @@ const STATE_MAX = 2 ** 16;
  * ```
  */
 export function encodeState(state: unknown): unknown {
-  const cannot = "Cannot keep the state of the data: it must be representable as JSON";
-  let text: string | undefined;
-  try {
-    text = JSON.stringify(state);
-  } catch (cause) {
-    throw new TypeError(`${cannot}, received a value that is not (${firstLine(cause)})`, { cause });
-  }
-  if (text === undefined) throw new TypeError(`${cannot}, received ${typeof state}`);
-  if (text.length <= STATE_MAX) return JSON.parse(text);
-  throw new TypeError(`${cannot} in ${STATE_MAX} characters, received ${text.length}`);
+  const cannot = "keep the state of the data", must = "it must be representable as JSON";
+  const text = jsonOf(cannot, must, state), isFit = text.length <= STATE_MAX;
+  assertInput(isFit, cannot, `${must} in ${STATE_MAX} characters`, text.length, TypeError);
+  return JSON.parse(text);
 }
-
-const firstLine = (error: unknown) => String((error as Error)?.message ?? error).split("\n")[0];
 
 /** Returns whether a checkpoint may say so of data. */
 export function isDataState(value: unknown): value is DataState {

@@ -14,6 +14,7 @@ import {
   isLora,
   jobParameter,
   type JobShare,
+  type LoraOptions,
   nameError,
 } from "../../kernels/internal.ts";
 import type { Schedule } from "../../schedules/mod.ts";
@@ -160,14 +161,21 @@ function keptJob(
   return kept;
 }
 
+/** Returns all settings of an adapter, given or read from its folder; undefined if there is none. */
+export function loraOf(
+  { lora, adapter }: Pick<RunOptions, "lora" | "adapter">,
+): Required<LoraOptions> | undefined {
+  const asked = lora ?? (adapter === undefined ? undefined : readAdapterConfig(adapter));
+  return asked && { rank: asked.rank, alpha: asked.alpha ?? asked.rank, target: asked.target };
+}
+
 /** Fills in the options of jobs that are those of the run. */
 export function fillJobs(
   { jobs, ...run }: RunOptions & { readonly microBatches: number; readonly seed: number },
 ): readonly RunJob[] | undefined {
   return jobs?.map((job) => {
     const { name, data, adapter, seed = run.seed, steps = 1, start = 1 } = job;
-    const kept = job.lora ?? (adapter === undefined ? run.lora! : readAdapterConfig(adapter));
-    const lora = { rank: kept.rank, alpha: kept.alpha ?? kept.rank, target: kept.target };
+    const lora = loraOf(job) ?? loraOf({ lora: run.lora! })!;
     const { learningRate = run.learningRate } = job, { microBatches } = run;
     const rate = rateOf({ ...run, steps, ...learningRate !== undefined && { learningRate } });
     return {

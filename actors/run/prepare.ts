@@ -23,7 +23,6 @@ import { followedActions, refuseUnread } from "../../schedules/internal.ts";
 import { checkClaim, type Claim, lockFolder } from "../checkpoints/lock.ts";
 import { checkWritable, encodeConfig } from "../checkpoints/write.ts";
 import { checkSizes } from "../options/limits.ts";
-import { readAdapterConfig } from "../checkpoints/peft.ts";
 import type { RunOptions, TrainOptions } from "../options/train_options.ts";
 import { type CheckedOptions, readOptions } from "../options/train_table.ts";
 import { buddiesOf, copiesOf, pipelineCount } from "../pipeline/layout.ts";
@@ -35,7 +34,7 @@ import { assertRanksHold, computedOn, isolationFor, runDevices, shareCores } fro
 import { transportTo } from "./engine.ts";
 import { rateOf } from "./events.ts";
 import { firstJobStates, firstState } from "./first_state.ts";
-import { assertShareable, fillJobs, mostJobs } from "./jobs.ts";
+import { assertShareable, fillJobs, loraOf, mostJobs } from "./jobs.ts";
 import { type CompiledRun, planRunMemory, skipTrafficNote } from "./memory.ts";
 import { assertDevicesHold, assertMemory } from "./memory_limit.ts";
 import { rankMap } from "./mpi_run.ts";
@@ -316,19 +315,9 @@ type FilledOptions =
 function fillOptions(given: RunOptions): FilledOptions {
   const options = readOptions(given), { clip, precision } = options;
   const lossScale = options.lossScale ?? (precision === "fp16" ? "dynamic" : undefined);
-  const { adapter } = options;
-  const asked = options.lora ?? (adapter === undefined ? undefined : readAdapterConfig(adapter));
-  const lora = asked &&
-    { rank: asked.rank, alpha: asked.alpha ?? asked.rank, target: asked.target };
   const rate = rateOf(options), jobs = fillJobs(options);
-  return {
-    ...options,
-    clip: clip || undefined,
-    rate,
-    lossScale,
-    lora: jobs ? undefined : lora,
-    jobs,
-  };
+  const lora = jobs ? undefined : loraOf(options);
+  return { ...options, clip: clip || undefined, rate, lossScale, lora, jobs };
 }
 
 /**

@@ -112,18 +112,12 @@ export function readConfigJson(folder: string): ConfigJson {
 
 /** Reads and checks values of a `config.json`. */
 class ConfigReader {
-  readonly json: ConfigJson;
-  readonly #path: string;
-
-  constructor(json: ConfigJson, path: string) {
-    this.json = json;
-    this.#path = path;
-  }
+  constructor(readonly json: ConfigJson, private readonly path: string) {}
 
   /** Refuses a value. */
   refuse(name: string, must: string, Kind: ErrorConstructor = RangeError): never {
     const received = Object.hasOwn(this.json, name) ? shown(this.json[name]) : "nothing";
-    throw refusal(`read ${this.#path}`, `its ${name} must be ${must}`, received, Kind);
+    throw refusal(`read ${this.path}`, `its ${name} must be ${must}`, received, Kind);
   }
 
   /** Requires values to be these, or left out. */
@@ -162,7 +156,7 @@ class ConfigReader {
     try {
       return use();
     } catch (cause) {
-      throw new RangeError(`Cannot read ${this.#path}: ${(cause as Error).message}`, { cause });
+      throw new RangeError(`Cannot read ${this.path}: ${(cause as Error).message}`, { cause });
     }
   }
 }

@@ -39,32 +39,29 @@ export function sumsOf(
 
 /** Adds gradients on the host. */
 class HostSums implements Pick<GradientSums, "add" | "collect" | "tie"> {
-  readonly #kernels: Gradients;
   #collected = new Float32Array();
 
-  constructor(kernels: Gradients) {
-    this.#kernels = kernels;
-  }
+  constructor(private readonly kernels: Gradients) {}
 
   async add(offset: number, terms: Parameters<GradientSums["add"]>[1]): Promise<void> {
     const { length } = terms.find((term) => term)!;
-    const own = await this.#kernels.readGradients(offset, length);
+    const own = await this.kernels.readGradients(offset, length);
     addLeftToRight(own, terms.map((term) => term ?? own));
-    this.#kernels.writeGradients(offset, own);
+    this.kernels.writeGradients(offset, own);
   }
 
   async collect(rank: number, count: number): Promise<void> {
-    const length = this.#kernels.buckets.reduce((sum, bucket) => sum + bucket.length, 0);
-    const own = await this.#kernels.readGradients(0, length);
+    const length = this.kernels.buckets.reduce((sum, bucket) => sum + bucket.length, 0);
+    const own = await this.kernels.readGradients(0, length);
     if (rank === 0) this.#collected = new Float32Array(own);
     else addInto(this.#collected, own);
     if (rank < count - 1) return;
     own.set(this.#collected);
-    this.#kernels.writeGradients(0, own);
+    this.kernels.writeGradients(0, own);
   }
 
   async tie(names: Parameters<GradientSums["tie"]>[0]): Promise<void> {
-    const kernels = this.#kernels, ranges = names.map((name) => kernels.rangeOf(name));
+    const kernels = this.kernels, ranges = names.map((name) => kernels.rangeOf(name));
     const all = await Promise.all(
       ranges.map(({ offset, length }) => kernels.readGradients(offset, length)),
     );

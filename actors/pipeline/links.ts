@@ -31,22 +31,20 @@ export type LinkMessage<P extends Message> =
 
 /** Both ends of the links of one worker; without options messages are not delayed. */
 export class EmulatedLink<P extends Message> {
-  readonly #ctx: Context<P | LinkMessage<P>>;
-  readonly #options: LinkOptions | undefined;
   /** The time at which the link to each worker is free. */
   readonly #freeAt = new Map<string, number>();
   /** The arrival of the last message to each worker; a later one never overtakes it. */
   readonly #lastTo = new Map<string, number>();
   readonly #inTransit: { arrivesAt: number; message: P; land: () => void }[] = [];
 
-  constructor(ctx: Context<P | LinkMessage<P>>, options: LinkOptions | undefined) {
-    this.#ctx = ctx;
-    this.#options = options;
-  }
+  constructor(
+    private readonly ctx: Context<P | LinkMessage<P>>,
+    private readonly options: LinkOptions | undefined,
+  ) {}
 
   /** Sends to another worker; only transferred arrays take time. */
   send(to: ActorRef<P | LinkMessage<P>>, message: P, sending: SendOptions): void {
-    const ctx = this.#ctx, options = this.#options;
+    const ctx = this.ctx, options = this.options;
     if (!options || to.id === ctx.self.id) return ctx.send(to, message, sending);
     const { latencyUs, gigabytesPerSecond, jitterUs = 0 } = options;
     const sentAt = Math.max(ctx.now(), this.#freeAt.get(to.id) ?? 0) +
@@ -64,14 +62,14 @@ export class EmulatedLink<P extends Message> {
     const inTransit = this.#inTransit, { promise, resolve: land } = Promise.withResolvers<void>();
     const later = inTransit.findIndex((one) => one.arrivesAt > arrivesAt);
     // While it is in transit, all workers may be idle: the system must not count as stalled.
-    this.#ctx.busy(() => promise);
+    this.ctx.busy(() => promise);
     inTransit.splice(later < 0 ? inTransit.length : later, 0, { arrivesAt, message, land });
     if (inTransit[0]!.message === message) this.#wake();
   }
 
   /** Removes and returns the messages that have arrived, in order. */
   arrived(): P[] {
-    const now = this.#ctx.now(), inTransit = this.#inTransit;
+    const now = this.ctx.now(), inTransit = this.#inTransit;
     const later = inTransit.findIndex((one) => one.arrivesAt > now);
     const due = inTransit.splice(0, later < 0 ? inTransit.length : later);
     if (inTransit.length > 0) this.#wake();
@@ -80,8 +78,8 @@ export class EmulatedLink<P extends Message> {
   }
 
   #wake(): void {
-    const wait = this.#inTransit[0]!.arrivesAt - this.#ctx.now();
-    this.#ctx.after(Math.max(0, wait), { type: "LinkDue" }, "link");
+    const wait = this.#inTransit[0]!.arrivesAt - this.ctx.now();
+    this.ctx.after(Math.max(0, wait), { type: "LinkDue" }, "link");
   }
 }
 

@@ -157,17 +157,14 @@ export function gather<T>(
 
 /** Replies to questions that are not answered yet. */
 export class PendingReplies {
-  readonly #ctx: Context<SupervisorMessage>;
   readonly #waiting = new CompactingMap<Reply, true>();
   #lost: WorkerLost | undefined;
 
-  constructor(ctx: Context<SupervisorMessage>) {
-    this.#ctx = ctx;
-  }
+  constructor(private readonly ctx: Context<SupervisorMessage>) {}
 
   /** Defers the reply to the current message. @param isAfterLoss True if a loss does not answer it. */
   defer(isAfterLoss = false): Reply {
-    const reply = this.#ctx.deferReply(), lost = isAfterLoss ? undefined : this.#lost;
+    const reply = this.ctx.deferReply(), lost = isAfterLoss ? undefined : this.#lost;
     if (lost) reply({ lost });
     else this.#waiting.set(reply, true);
     return (value, options) => {

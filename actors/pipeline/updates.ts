@@ -53,20 +53,17 @@ function takeEarly(worker: Worker): void {
 
 /** Updates of a worker that commits its steps together with all others. */
 export class CommittedUpdates implements WeightUpdater {
-  readonly #worker: Worker;
   /** The end of the current step, or of the last one. */
   #end: StepEnd | undefined;
   /** Parts of a step that has not begun here. */
   #early: Part[] = [];
 
-  constructor(worker: Worker) {
-    this.#worker = worker;
-  }
+  constructor(private readonly worker: Worker) {}
 
   readonly handlers: WeightUpdater["handlers"] = {
     Begin: (message) => this.#begin(message),
     Reduce: ({ stages }) =>
-      this.#worker.activity.run(
+      this.worker.activity.run(
         `reduce ${stages}`,
         () => this.#end!.sync.reduce(stages),
         () => stages.length === 1 ? { stage: stages[0]! } : {},
@@ -75,8 +72,8 @@ export class CommittedUpdates implements WeightUpdater {
     TieGradient: (part) => this.#receivePart(part),
     Mirror: (part) => this.#receivePart(part),
     Commit: ({ update, learningRate, gradientScale, jobs }) => {
-      this.#worker.state = "committing";
-      for (const { kernels } of this.#worker.copies.all) kernels.scaleJobs?.(jobs ?? []);
+      this.worker.state = "committing";
+      for (const { kernels } of this.worker.copies.all) kernels.scaleJobs?.(jobs ?? []);
       this.#end!.sync.commit(update, learningRate, gradientScale);
       if (this.#end!.sync.isStepped) this.#endStep();
     },
@@ -86,7 +83,7 @@ export class CommittedUpdates implements WeightUpdater {
     },
     StepBucket: () => this.#stepBucket(),
     Freeze: async () => {
-      const worker = this.#worker;
+      const worker = this.worker;
       // Commit waits for all sums, so the remaining buckets need no other worker.
       if (worker.state === "committing") {
         await this.#end!.sync.stepAll();
@@ -111,12 +108,12 @@ export class CommittedUpdates implements WeightUpdater {
     const { sync } = this.#end!;
     let stepped: SteppedBucket;
     const step = async () => void (stepped = await sync.stepBucket());
-    await this.#worker.activity.run("optimizer", step, () => stepped);
+    await this.worker.activity.run("optimizer", step, () => stepped);
     if (sync.isStepped) this.#endStep();
   }
 
   async #begin(message: Begin): Promise<void> {
-    const worker = this.#worker, early = this.#early, { init, copies } = worker;
+    const worker = this.worker, early = this.#early, { init, copies } = worker;
     const { round, share, policy = init.policy, jobs = [] } = message;
     for (const { kernels } of copies.all) kernels.beginJobs?.(jobs);
     const countOf = ({ pipe }: OpenCopy) => share.pipeOf.filter((one) => one === pipe).length;
@@ -133,19 +130,19 @@ export class CommittedUpdates implements WeightUpdater {
 
   /** Votes on the step when a copy has all its gradients. */
   async #vote({ kernels, stage }: OpenCopy): Promise<void> {
-    const isSafe = await kernels.checkGradients(mostAddends(this.#worker));
-    send(this.#worker, { type: "GradientsReady", stage, isSafe, ...takeDoubts(this.#worker) });
+    const isSafe = await kernels.checkGradients(mostAddends(this.worker));
+    send(this.worker, { type: "GradientsReady", stage, isSafe, ...takeDoubts(this.worker) });
     if (this.#end!.backwardsMissing.values().some((missing) => missing > 0)) return;
-    this.#worker.state = "reducing";
+    this.worker.state = "reducing";
   }
 
   /** Handles a part of the current step; keeps one of a later step, drops one of an aborted step. */
   #receivePart(part: Part): Promise<void> | void {
     const round = this.#end?.round ?? 0;
     if (part.round > round) return void this.#early.push(part);
-    if (part.round < round || this.#worker.state === "idle") return;
+    if (part.round < round || this.worker.state === "idle") return;
     const { sync } = this.#end!, { stage, rank } = part;
-    return this.#worker.activity.run(
+    return this.worker.activity.run(
       `reduce ${stage}`,
       () =>
         part.type === "Mirror"
@@ -159,7 +156,7 @@ export class CommittedUpdates implements WeightUpdater {
 
   /** Ends the step, in which all buckets were stepped or none. */
   #endStep(): void {
-    const worker = this.#worker, [step] = worker.steps;
+    const worker = this.worker, [step] = worker.steps;
     for (const { kernels } of [...worker.copies.all, ...worker.mirrors]) kernels.zeroGradients();
     worker.steps = [];
     worker.policy = undefined;

@@ -208,8 +208,6 @@ const BARE: ReadonlySet<string> = new Set(["Dispatch", "StepBucket", "Abort", "F
 
 /** Records what one actor is sent. */
 class ActorRecords {
-  readonly #layout: BoxLayout;
-  readonly #actor: number;
   readonly #file: Deno.FsFile;
   /** Records of the segment, in the order of the ring. */
   readonly #records: Uint8Array<ArrayBuffer>;
@@ -222,9 +220,7 @@ class ActorRecords {
   #before = 0;
   #used = 0;
 
-  constructor(layout: BoxLayout, actor: number) {
-    this.#layout = layout;
-    this.#actor = actor;
+  constructor(private readonly layout: BoxLayout, private readonly actor: number) {
     this.#file = Deno.openSync(layout.path, { write: true });
     this.#records = new Uint8Array(layout.records * RECORD);
     this.#goToSlot();
@@ -233,12 +229,12 @@ class ActorRecords {
   /** Records a message. */
   add({ from, nth, message }: ObservedMessage): void {
     const content = new Content(message), [values, name] = content.digest, entry = this.#entry;
-    const { type } = message, isPlayed = this.#actor !== 0 && PLAYED.has(type) && !BARE.has(type);
+    const { type } = message, isPlayed = this.actor !== 0 && PLAYED.has(type) && !BARE.has(type);
     const small = isPlayed ? encodeInto(new Uint8Array(entry.buffer, ENTRY), content) : 0;
     const large = small > 0 ? content.bytes.filter(isLarge) : [];
     const bytes = large.reduce((sum, { length }) => sum + length, small);
     // Some room is for small messages, without which the others could not be played.
-    const { slotBytes } = this.#layout, room = bytes < LARGE_BYTES ? slotBytes : slotBytes * 7 / 8;
+    const { slotBytes } = this.layout, room = bytes < LARGE_BYTES ? slotBytes : slotBytes * 7 / 8;
     const kept = this.#used + ENTRY + bytes <= room ? bytes : 0;
     entry.setUint32(0, this.#segment + 1, true);
     entry.setUint16(4, actorNumber(from.id), true);
@@ -247,9 +243,9 @@ class ActorRecords {
     entry.setInt32(12, values, true);
     entry.setInt32(16, name, true);
     entry.setUint32(20, kept, true);
-    const record = new Uint8Array(entry.buffer, 0, RECORD), { records } = this.#layout;
+    const record = new Uint8Array(entry.buffer, 0, RECORD), { records } = this.layout;
     this.#records.set(record, (this.#before + this.#count++) % records * RECORD);
-    if (this.#actor === 0 || this.#used + ENTRY + kept > slotBytes) return;
+    if (this.actor === 0 || this.#used + ENTRY + kept > slotBytes) return;
     entry.setUint32(RECORD, checkOf(record), true);
     writeAll(this.#file, new Uint8Array(entry.buffer, 0, ENTRY + (kept > 0 ? small : 0)));
     if (kept > 0) large.forEach((array) => writeAll(this.#file, array));
@@ -268,7 +264,7 @@ class ActorRecords {
 
   /** Ends a segment. */
   end(): void {
-    const { records } = this.#layout, count = Math.min(this.#count, records);
+    const { records } = this.layout, count = Math.min(this.#count, records);
     const end = this.#before + this.#count, from = (end - count) % records, to = end % records;
     if (count > 0 && from < to) this.#write(from, to);
     else if (count > 0) {
@@ -286,15 +282,15 @@ class ActorRecords {
   }
 
   #write(from: number, to: number): void {
-    const at = ringAt(this.#layout, this.#actor) + from * RECORD;
+    const at = ringAt(this.layout, this.actor) + from * RECORD;
     this.#file.seekSync(at, Deno.SeekMode.Start);
     writeAll(this.#file, this.#records.subarray(from * RECORD, to * RECORD));
   }
 
   #goToSlot(): void {
     this.#used = 0;
-    if (this.#actor === 0) return;
-    const at = slotAt(this.#layout, this.#actor, this.#segment);
+    if (this.actor === 0) return;
+    const at = slotAt(this.layout, this.actor, this.#segment);
     this.#file.seekSync(at, Deno.SeekMode.Start);
   }
 }

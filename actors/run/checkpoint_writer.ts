@@ -37,10 +37,6 @@ interface Snapshot {
 
 /** Writes the checkpoints of a run. */
 export class CheckpointWriter {
-  readonly #directory: string;
-  readonly #keep: number | undefined;
-  readonly #announce: (line: string) => void;
-  readonly #disk: Disk;
   #writing: Promise<TrainEvent[]> | undefined;
   #isOver = false;
   #isRemoved = false;
@@ -53,15 +49,10 @@ export class CheckpointWriter {
    * @param announce reports old checkpoints that cannot be removed.
    */
   constructor(
-    { directory, keep }: Pick<NonNullable<RunOptions["checkpoint"]>, "directory" | "keep">,
-    announce: (line: string) => void,
-    disk: Disk = Deno,
-  ) {
-    this.#directory = directory;
-    this.#keep = keep;
-    this.#announce = announce;
-    this.#disk = disk;
-  }
+    private readonly folder: Pick<NonNullable<RunOptions["checkpoint"]>, "directory" | "keep">,
+    private readonly announce: (line: string) => void,
+    private readonly disk: Disk = Deno,
+  ) {}
 
   /** The newest whole checkpoint. */
   get newest(): WrittenCheckpoint | undefined {
@@ -88,14 +79,14 @@ export class CheckpointWriter {
     const { counted, isRead } = countReads(finiteOnly(state, step));
     const writing = this.#replaceOld({ step, best }, async () => {
       const snapshot = { step, state: counted, config };
-      const written = await writeHeld(this.#directory, snapshot, this.#disk);
+      const written = await writeHeld(this.folder.directory, snapshot, this.disk);
       whole(written.state);
       return written;
     }).catch((error) => {
       // A second removal in succession is an error.
       if (this.#isRemoved || !(error.cause instanceof Deno.errors.NotFound)) throw error;
       this.#isRemoved = true;
-      this.#announce(
+      this.announce(
         `${error.message}; it was removed meanwhile, and training continues without it`,
       );
       return [];
@@ -122,7 +113,7 @@ export class CheckpointWriter {
     { step, config, best }: Omit<Snapshot, "state">,
     write: (folder: string) => Promise<readonly WrittenShard[]>,
   ): Promise<StateOf<PlacedTensor>> {
-    const writeAll = () => writeShards(this.#directory, { step, config }, write);
+    const writeAll = () => writeShards(this.folder.directory, { step, config }, write);
     const events = await this.#replaceOld({ step, best }, writeAll);
     this.#writing = Promise.resolve(events);
     this.#isOver = true;
@@ -151,10 +142,10 @@ export class CheckpointWriter {
     { step, best }: Pick<Snapshot, "step" | "best">,
     write: () => Promise<WrittenCheckpoint>,
   ): Promise<TrainEvent[]> {
-    const directory = this.#directory, disk = this.#disk;
+    const { folder: { directory, keep }, disk } = this;
     // Not a reason to end: if the disk is full, the write will fail.
     const report = ({ message }: Error) =>
-      this.#announce(
+      this.announce(
         `Cannot remove old checkpoints from ${directory}: ${message}; training continues`,
       );
     await removeUnfinished(directory, disk).catch(report);
@@ -163,7 +154,7 @@ export class CheckpointWriter {
     // The last best checkpoint is kept until `best.json` names another.
     if (best) this.#best = await writeBest(directory, best, disk);
     const kept = await readBest(directory, disk);
-    await removeOld(directory, step, this.#keep, disk, kept?.step).catch(report);
+    await removeOld(directory, step, keep, disk, kept?.step).catch(report);
     const isBest = best?.step === step && { isBest: true } as const;
     return [{ type: "checkpoint", step, path, ...isBest }];
   }

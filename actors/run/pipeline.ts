@@ -475,14 +475,11 @@ interface VerifierOptions {
 
 /** Verifies the steps of an engine. */
 class Verifier {
-  readonly #options: VerifierOptions;
   /** Wrong results in earlier steps, by worker. */
   #wrong = new Map<number, number>();
 
   /** Begins without wrong results. */
-  constructor(options: VerifierOptions) {
-    this.#options = options;
-  }
+  constructor(private readonly options: VerifierOptions) {}
 
   /**
    * Takes a step until its results are not in doubt.
@@ -494,7 +491,7 @@ class Verifier {
     for (;;) {
       for (const [worker, count] of this.#wrong) {
         const why = `worker-${worker} is excluded: its results were wrong ${count} times`;
-        if (count >= WRONG_MAX) await this.#options.exclude(worker, why);
+        if (count >= WRONG_MAX) await this.options.exclude(worker, why);
       }
       const outcome = await take(), doubts = doubtsOf(outcome);
       tries.push(outcome);
@@ -504,7 +501,7 @@ class Verifier {
       if (tries.length === TRIES_MAX) {
         throw new Error(`Cannot take ${what}, in ${TRIES_MAX} tries`);
       }
-      this.#options.onDoubt?.(`${what}; the step is taken again`);
+      this.options.onDoubt?.(`${what}; the step is taken again`);
     }
   }
 
@@ -513,7 +510,7 @@ class Verifier {
     const counts = new Map(before), isRight = rightDigests(tries);
     for (const { digests = [], doubts = [] } of tries) {
       const wrong = digests.filter(({ stage, digest }) => isRight(stage, digest) === false)
-        .map(({ stage, rank }) => this.#options.copies[stage]![rank]!.worker);
+        .map(({ stage, rank }) => this.options.copies[stage]![rank]!.worker);
       for (const worker of new Set([...wrong, ...doubts.flatMap(({ worker = [] }) => worker)])) {
         counts.set(worker, 1 + (counts.get(worker) ?? 0));
       }

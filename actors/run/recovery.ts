@@ -99,14 +99,11 @@ export interface RetryOptions {
 
 /** Counts the failures of the workers of a run. */
 export class Retries {
-  readonly #options: RetryOptions;
   readonly #workers = new Map<string, Restarts>();
   #lastMessage: string | undefined;
 
   /** Starts to count. */
-  constructor(options: RetryOptions) {
-    this.#options = options;
-  }
+  constructor(private readonly options: RetryOptions) {}
 
   /**
    * Counts a failure.
@@ -115,7 +112,7 @@ export class Retries {
    * @throws {WorkerLostError} after too many failures.
    */
   failed({ lost }: WorkerLostError): number {
-    const { retries, canKill, now = () => performance.now() } = this.#options;
+    const { retries, canKill, now = () => performance.now() } = this.options;
     const { worker, message, kind, isWedged } = lost;
     const waitMs = this.#workers.getOrInsertComputed(
       worker,
@@ -217,15 +214,12 @@ class MemorySnapshots {
 class DiskSnapshots {
   /** Place of the snapshots. */
   readonly place = "disk";
-  readonly #directory: string | undefined;
   #root: string | undefined;
   #last: string | undefined;
   #count = 0;
 
   /** Prepares snapshots in a directory; its folder is made with the first one. */
-  constructor(directory: string | undefined) {
-    this.#directory = directory;
-  }
+  constructor(private readonly directory: string | undefined) {}
 
   /** Writes a snapshot, then removes the last one. */
   async take(state: HeldState): Promise<StateOf<TensorSource>> {
@@ -246,12 +240,12 @@ class DiskSnapshots {
   }
 
   async #makeRoot(): Promise<string> {
-    if (this.#directory === undefined) {
+    if (this.directory === undefined) {
       const path = await Deno.makeTempDir({ prefix: "troupe-snapshots-" });
       lockTemporaryFolder(path);
       return path;
     }
-    const own = join(this.#directory, ".snapshots");
+    const own = join(this.directory, ".snapshots");
     // A killed run may have left its folder.
     await removeFolder(own);
     await Deno.mkdir(own, { recursive: true });

@@ -51,17 +51,14 @@ import {
 
 /** Records the actions of a step, if the run is traced. */
 class SerialTrace {
-  readonly #isTraced: boolean;
   readonly #now = realClock().now;
   #actions: TracedAction[] = [];
 
-  constructor(isTraced: boolean) {
-    this.#isTraced = isTraced;
-  }
+  constructor(private readonly isTraced: boolean) {}
 
   /** Runs an action and returns its result. */
   async run<T>(name: string, action: () => T | Promise<T>): Promise<T> {
-    if (!this.#isTraced) return await action();
+    if (!this.isTraced) return await action();
     const start = this.#now(), result = await action();
     this.#actions.push({ name, start, end: this.#now() });
     return result;
@@ -71,7 +68,7 @@ class SerialTrace {
   take(): readonly (readonly TracedAction[])[] {
     const actions = this.#actions;
     this.#actions = [];
-    return this.#isTraced ? [actions] : [];
+    return this.isTraced ? [actions] : [];
   }
 }
 

@@ -66,27 +66,23 @@ const STARTS_MAX = 100;
 
 /** Writes the files of a running run. */
 export class RunWriter implements Disposable {
-  readonly #run: WrittenRun;
-  readonly #directory: string;
   readonly #recordPath: string;
   #record: RunRecord | undefined;
   #metrics: MetricsFile | undefined;
   #isRemoved = false;
 
   /** Makes a writer; nothing is written before {@linkcode RunWriter.begin}. */
-  constructor(run: WrittenRun) {
-    this.#run = run;
-    this.#directory = run.directory;
-    this.#recordPath = join(this.#directory, RUN_FILES.record);
+  constructor(private readonly run: WrittenRun) {
+    this.#recordPath = join(run.directory, RUN_FILES.record);
   }
 
   /** Starts or resumes the run, whose folder is locked and claimed. */
   async begin(plan: Plan): Promise<void> {
-    const { resume, announce } = this.#run, directory = this.#directory;
+    const { directory, resume, announce } = this.run;
     const isInPlace = goesOnIn(directory, { resume });
-    checkRunFiles(this.#run);
+    checkRunFiles(this.run);
     const before = isInPlace ? readRecord(directory) : undefined;
-    this.#record = recordOf(this.#run, plan, before);
+    this.#record = recordOf(this.run, plan, before);
     try {
       // First, since it may be invalid.
       if (isInPlace) this.#metrics = resumeMetrics(directory, resume!.step, announce);
@@ -124,15 +120,15 @@ export class RunWriter implements Disposable {
   }
 
   async #write(): Promise<void> {
-    const { facts: { tokenizer } } = this.#run;
+    const { directory, facts: { tokenizer } } = this.run;
     await replaceFile(Deno, this.#recordPath, JSON.stringify(this.#record, null, 2) + "\n");
     if (!tokenizer) return;
-    await replaceFile(Deno, join(this.#directory, RUN_FILES.tokenizer), tokenizer);
+    await replaceFile(Deno, join(directory, RUN_FILES.tokenizer), tokenizer);
   }
 
   #tryToWrite(): Promise<void> {
     return this.#write().catch(({ message }: Error) =>
-      this.#run.announce(`Cannot write ${this.#recordPath}: ${message}`)
+      this.run.announce(`Cannot write ${this.#recordPath}: ${message}`)
     );
   }
 }

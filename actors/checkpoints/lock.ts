@@ -23,13 +23,13 @@ const HOLDER = /^(pid \d{1,10} on [\w.-]{1,255})\n$/;
 /** Runs that may end just when another wants their folder. */
 const MAX_TRIES = 100;
 
-/** Times that a lock which another has is tried, as who only looks has it for a moment. */
+/** Attempts to take a lock: {@linkcode isInUse} has it for a moment. */
 const MAX_LOOKS = 3;
 
-/** Milliseconds from one of these to the next. */
+/** Milliseconds between two attempts. */
 const LOOK_MS = 10;
 
-/** Bytes of a file that are looked at to find out who has it. */
+/** Bytes of a lock file that are read for the name of its holder. */
 const MAX_BYTES = 300;
 
 /** A folder that one run has. */
@@ -105,8 +105,8 @@ function hold(directory: string, made: string[]): Deno.FsFile {
 }
 
 /**
- * Whether a run has a folder just now. To see it, nothing is written: the lock is shared for a moment
- * if it is free, in which who wants it tries again.
+ * Returns whether a run has a folder now. Nothing is written: a free lock is taken for a moment, and a
+ * run that wants it meanwhile tries again.
  */
 export function isInUse(directory: string): boolean {
   const path = join(directory, NAME);
@@ -121,12 +121,12 @@ export function isInUse(directory: string): boolean {
 
 /** Removes the file before the lock ends if the system allows it, while no other run has it. */
 function giveUp(path: string, file: Deno.FsFile): void {
-  const isOwn = isAt(path, file), isLeft = isOwn && !remove(path);
+  const isOwn = isAt(path, file), isLeft = isOwn && !tryToRemove(path);
   file.close();
-  if (isLeft) remove(path);
+  if (isLeft) tryToRemove(path);
 }
 
-/** Returns whether a path still leads to a file: who tidies up may have removed it, and another run come. */
+/** Returns whether a path still leads to an open file, which may have been removed and made again. */
 export function isAt(path: string, file: Deno.FsFile): boolean {
   const there = lstat(path), here = file.statSync();
   return there !== undefined && there.ino === here.ino && there.dev === here.dev;
@@ -235,10 +235,11 @@ function makeFolder(path: string): void {
 }
 
 function removeEmpty(folders: readonly string[]): void {
-  for (const folder of folders) if (!lstat(folder)?.isDirectory || !remove(folder)) return;
+  for (const folder of folders) if (!lstat(folder)?.isDirectory || !tryToRemove(folder)) return;
 }
 
-function remove(path: string): boolean {
+/** Removes a file or an empty folder; returns false if it cannot be removed. */
+export function tryToRemove(path: string): boolean {
   try {
     Deno.removeSync(path);
     return true;

@@ -66,7 +66,7 @@ async function hashOf(file: DiskFile): Promise<string> {
   return hash.digest("hex");
 }
 
-/** All bytes of a file. */
+/** Reads all bytes of a file. */
 export async function readBytes(file: DiskFile): Promise<Uint8Array> {
   const bytes = new Uint8Array((await file.stat()).size);
   for (let done = 0, read; done < bytes.length; done += read) {
@@ -76,7 +76,7 @@ export async function readBytes(file: DiskFile): Promise<Uint8Array> {
   return bytes;
 }
 
-/** An object of JSON. @throws {SyntaxError} when the bytes are none. */
+/** Parses an object of JSON. @throws {SyntaxError} when the bytes are not one. */
 export function parseRecord(path: string, bytes: Uint8Array): Record<string, unknown> {
   try {
     const value: unknown = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
@@ -94,7 +94,7 @@ export function parseRecord(path: string, bytes: Uint8Array): Record<string, unk
 }
 
 /**
- * An object of JSON in which no name is twice.
+ * Parses an object of JSON that has no name twice.
  *
  * @throws {SyntaxError} as {@linkcode parseRecord}, or with the name.
  */
@@ -144,14 +144,14 @@ export async function writeBest(
   return path;
 }
 
-/** Says no more which checkpoint is the best, if that is later than a step. */
+/** Removes the record of the best checkpoint if that is later than a step. */
 export async function removeBest(directory: string, from: number): Promise<void> {
   const best = await readBest(directory);
   if (best && best.step > from) await removeIfThere(Deno, join(directory, NAME));
 }
 
 /**
- * Which checkpoint of a folder is the best; undefined where nothing says so.
+ * Returns the best checkpoint of a folder; undefined if none is recorded.
  *
  * @example
  * ```ts
@@ -198,11 +198,11 @@ export interface Finished {
   readonly launch?: string | undefined;
 }
 
-/** The hash of what checkpoints say of a run. */
+/** Returns the hash of the configuration in the checkpoints of a run. */
 export const hashConfig = (config: unknown): string =>
   createHash("sha256").update(JSON.stringify(config ?? null)).digest("hex");
 
-/** Sets the mark; once this resolves, no power failure takes it away. */
+/** Writes the marker, which is durable when the promise resolves. */
 export async function writeFinished(directory: string, finished: Finished): Promise<void> {
   const text = JSON.stringify(finished, null, 2) + "\n";
   await replaceFile(Deno, join(directory, FINISHED_NAME), text);

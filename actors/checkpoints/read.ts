@@ -61,8 +61,8 @@ const { basename, join, resolve } = builtin("node:path");
 /**
  * Reads all shards.
  *
- * @throws {SyntaxError} when a file is missing, too much or another than the manifest tells, or when
- * the index does not name each tensor once, in the shard that holds it.
+ * @throws {SyntaxError} when a file is missing, unknown or different from its entry in the manifest, or
+ * when the index does not name each tensor once, in the shard that holds it.
  */
 async function readShards<T>(
   source: StepSource,

@@ -41,9 +41,9 @@ const { createHash } = builtin("node:crypto");
 const { basename, dirname, join, resolve } = builtin("node:path");
 
 /**
- * What a checkpoint will keep of a configuration, so that it is no surprise at the end of a run.
+ * Returns a configuration as a checkpoint keeps it, so that an invalid one is refused before the run.
  *
- * @throws {TypeError} when JSON cannot say it, or says no object.
+ * @throws {TypeError} when it is not an object, or JSON cannot represent it.
  */
 export function encodeConfig(
   config: Readonly<Record<string, unknown>>,
@@ -70,7 +70,7 @@ export async function checkWritable(directory: string): Promise<void> {
   }
 }
 
-/** The folder, or where there is none yet, the nearest above it. */
+/** Returns the folder, or the nearest above it if it does not exist. */
 async function existingFolder(path: string): Promise<string> {
   try {
     await Deno.stat(path);
@@ -249,16 +249,15 @@ async function makeFolder(disk: Disk, path: string): Promise<void> {
   try {
     await syncFolder(disk, dirname(path));
   } catch (error) {
-    // Else the next checkpoint would find it and take it for durable.
+    // Otherwise the next checkpoint would find it and take it for durable.
     await disk.remove(path).catch(() => {});
     throw error;
   }
 }
 
 /**
- * Renames a folder over another; the other leaves the way first and is removed last. Not before the
- * new names are durable: else the power could fail when the old one is in pieces and the new one
- * nowhere.
+ * Renames a folder over another one, which is renamed first and removed last, when the new names are
+ * durable. A power failure never leaves the old folder in pieces and no new one.
  */
 async function replaceFolder(disk: Disk, from: string, to: string): Promise<void> {
   const old = replacedName(from);

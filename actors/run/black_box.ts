@@ -310,9 +310,8 @@ const KINDS = VIEWS.map(({ prototype }) => prototype as object), HEAD = 4;
  */
 function encodeInto(target: Uint8Array, { rest, arrays, bytes }: Content): number {
   if (rest === undefined) return 0;
-  const kinds = arrays.map((
-    array,
-  ) => [KINDS.indexOf(Object.getPrototypeOf(array)), array.byteLength]);
+  const kindOf = (array: ArrayBufferView) => KINDS.indexOf(Object.getPrototypeOf(array));
+  const kinds = arrays.map((array) => [kindOf(array), array.byteLength]);
   const text = JSON.stringify([rest, kinds]), small = bytes.filter((one) => !isLarge(one));
   const room = HEAD + 3 * text.length + small.reduce((sum, { length }) => sum + length, 0);
   if (room > target.length) return 0;

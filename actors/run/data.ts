@@ -48,7 +48,7 @@ export function encodeState(state: unknown): unknown {
   return JSON.parse(text);
 }
 
-/** Returns whether a checkpoint may say so of data. */
+/** Returns whether a value can be the state of data in a checkpoint. */
 export function isDataState(value: unknown): value is DataState {
   const { microBatches } = Object(value) as Partial<DataState>;
   return Number.isSafeInteger(microBatches) && microBatches! >= 0 && "state" in Object(value);

@@ -150,7 +150,7 @@ export interface EngineOptions extends PlanOptions {
   readonly seed: number;
 }
 
-/** The parameters of a stage under their full names. */
+/** Returns the parameters of a stage under their full names. */
 export function stageParameters({ layers, programs, jobs }: StageProgram): ParameterSpec[] {
   const all = layers.flatMap(({ prefix, program }) =>
     programs[program]!.parameters.map(({ name, ...spec }) => ({ ...spec, name: prefix + name }))
@@ -169,7 +169,7 @@ function parameterNames(program: StageProgram): string[] {
   return stageParameters(program).map(({ name }) => name);
 }
 
-/** The part of a model's state that belongs to a stage. */
+/** Returns the part of a model's state that belongs to a stage. */
 export function stateOf<T>(program: StageProgram, state: StateOf<T>): StateOf<T> {
   const weights = new Map(
     parameterNames(program).flatMap((name) => {
@@ -245,7 +245,7 @@ export function shardOrders(
 }
 
 /**
- * The shards, if all were written.
+ * Returns the shards if all were written.
  *
  * @throws {NonFiniteError} when a worker has numbers that no checkpoint may keep.
  * @throws {Error} saying which file a worker could not write, and why.
@@ -257,7 +257,7 @@ export function writtenShards(outcomes: readonly WriteOutcome[]): WrittenShard[]
   });
 }
 
-/** The ties whose parameters are trained: the gradients of all that are tied are added. */
+/** Returns the ties whose parameters are trained: the gradients of tied parameters are added. */
 export function trainedTies({ ties, parameters }: ModelProgram): readonly Tie[] {
   const frozen = new Set(parameters.filter(({ isFrozen }) => isFrozen).map(({ name }) => name));
   return ties.filter(([canonical]) => !frozen.has(canonical));
@@ -383,9 +383,8 @@ export type RowOptions = Pick<
 >;
 
 /**
- * Whether workers add the gradients of a stage's copies in memory that all of them see, where it is
- * the host that adds. Over an emulated link gradients travel, and so they do where messages must tell
- * all that happened.
+ * Returns whether workers add the gradients of a stage's copies in shared memory, if the host adds
+ * them. Over an emulated link, and where messages must contain all values, gradients travel.
  */
 export function sharesRows(
   options: RowOptions,

@@ -25,9 +25,7 @@ import type { Engine, EngineOptions } from "./engine.ts";
 import type { OpenBlackBox, OpenJournal } from "./run_journal.ts";
 
 /**
- * The best evaluation after one more.
- *
- * @returns undefined where no loss was a number.
+ * Returns the best evaluation after one more; undefined if no loss was a number.
  *
  * @example
  * ```ts
@@ -123,11 +121,11 @@ type RateOf = (step: number) => number;
 const RATE = 1e-3;
 
 /**
- * The learning rate of each step. A function of the user's is looked at whenever it is asked, for the
- * first step before anything runs.
+ * Returns the learning rate of each step. A function of the user's is checked at each call, and for
+ * the first step before anything runs.
  *
- * @throws {RangeError} when a schedule would rise, or the first rate is none.
- * @throws {TypeError} when the first rate is no number.
+ * @throws {RangeError} when the rate of a schedule would rise, or the first rate is out of its range.
+ * @throws {TypeError} when the first rate is not a number.
  */
 export function rateOf({ learningRate = RATE, steps, resume }: RunOptions): RateOf {
   if (typeof learningRate === "number") return () => learningRate;

@@ -1,5 +1,5 @@
 /**
- * A run that can begin: its options checked, their defaults filled in, its model compiled.
+ * Prepares a run: checks its options, fills in their defaults, and compiles its model.
  *
  * @module
  */
@@ -106,7 +106,7 @@ function isKnown({ workers, microBatches, updates, lists, listPolicy, weightVers
  * R, each of its micro-batches has. A W that does not follow its I at once computes the stage once
  * more by itself, as it does under `recomputeInterval`.
  *
- * @throws {RangeError} naming the first that is in the way.
+ * @throws {RangeError} with the first such action.
  *
  * @example
  * ```ts
@@ -218,10 +218,10 @@ type Choice =
   & Required<Pick<RunOptions, "schedule" | "workers" | "microBatches">>;
 
 /**
- * Makes the schedule that is named, defined or given, and has its lists followed by the policy.
+ * Returns the schedule of a run with its policy.
  *
- * @throws {RangeError} if an option is not read by it, says another size than the run's, or cannot be
- * served, or if the schedule cannot be trained with.
+ * @throws {RangeError} if the schedule does not read an option, if a size is not that of the run, or if
+ * the schedule cannot train.
  */
 export function chooseSchedule(
   { schedule: asked, policy, scheduleOptions = {}, recomputeInterval, workers, microBatches }:
@@ -287,7 +287,7 @@ function isDefinition(
   return typeof asked !== "string" && "create" in asked;
 }
 
-/** The options that say the same in every process: words, numbers, and records of them. */
+/** Returns the options that must be equal in every process: words, numbers, and records of them. */
 export function optionFacts(options: TrainOptions): Facts {
   const { model, schedule, mpi, journal: _journal, ...others } = options;
   const told = Object.entries(others).filter(([name, value]) =>
@@ -494,7 +494,7 @@ function refuseOwnActors({ runtime, journal, supervisor, worker }: FilledOptions
   assertInput(isPlayed, "write a journal", must, "a package");
 }
 
-/** Makes sure that what the run will leave can be written, and that its processes can start. */
+/** Makes sure that the files of the run can be written, and that its processes can start. */
 async function openOutputs(
   { runtime, isolation, announce, ...options }: FilledOptions & { readonly isolation: PlaceName },
 ): Promise<Pick<PreparedRun, "checkpoint" | "journal">> {
@@ -508,11 +508,11 @@ async function openOutputs(
   return { checkpoint, journal };
 }
 
-/** Checks where checkpoints go; again when the run has the folder, but a journal is begun before. */
+/** Checks the folder of checkpoints before a journal begins; under the lock it is checked again. */
 async function checkDirectory({ directory, ...claim }: Claim & { readonly directory: string }) {
   await checkWritable(directory);
   await checkClaim(directory, claim).catch((error) => {
-    using _folder = lockFolder(directory); // of a run that goes on, that is what is in the way
+    using _folder = lockFolder(directory); // the lock of a run in progress is the better reason
     throw error;
   });
 }

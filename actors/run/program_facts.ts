@@ -1,5 +1,5 @@
 /**
- * What the program is, on each rank of a job.
+ * Facts about the program that all ranks of a job have in common.
  *
  * @module
  */
@@ -58,7 +58,7 @@ function hashOfFile(module: string): string | undefined {
   return createHash("sha256").update(Deno.readFileSync(fileURLToPath(module))).digest("hex");
 }
 
-/** A rank that may not read its modules says so, rather than let the others wait for it. */
+/** A rank without permission to read its modules reports that, so that no other rank waits for it. */
 function unlessDenied<T>(read: () => T): T | string {
   try {
     return read();

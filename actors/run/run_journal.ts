@@ -12,6 +12,7 @@ import { WORKER } from "../pipeline/worker.ts";
 import type { ObserverSpec } from "../runtime/mod.ts";
 import { beginJournal, packageVersion } from "../simulation/journal_writer.ts";
 import type { RunJournal, RunOptions } from "../options/train_options.ts";
+import { tryToRemove } from "../checkpoints/lock.ts";
 import { BLACK_BOX, type BoxFacts, layOut, makeBox } from "./black_box.ts";
 import type { EngineOptions } from "./engine.ts";
 import { outputBytes } from "./memory.ts";
@@ -180,13 +181,7 @@ function blackBoxAt(
         announce(`Cannot write ${path}: ${(error as Error).message}; the run has no black box`);
       }
     },
-    remove() {
-      try {
-        Deno.removeSync(path);
-      } catch {
-        // It was removed, or could not be written.
-      }
-    },
+    remove: () => void tryToRemove(path),
   };
 }
 

@@ -12,7 +12,7 @@ import {
   stepFolder,
   stepFolders,
 } from "../checkpoints/format.ts";
-import { goesOnIn, isInUse, lstat } from "../checkpoints/lock.ts";
+import { goesOnIn, isInUse, lstat, tryToRemove } from "../checkpoints/lock.ts";
 import { parseRecord } from "../checkpoints/markers.ts";
 import {
   arrayOf,
@@ -329,7 +329,7 @@ export function makeRunFolder(
     const path = makeNext(model, parent);
     return {
       path,
-      [Symbol.dispose]: () => [path, ...isNew ? [parent] : []].forEach(removeEmpty),
+      [Symbol.dispose]: () => [path, ...isNew ? [parent] : []].forEach(tryToRemove),
     };
   } catch (cause) {
     const must = `${parent} must be a writable folder, or --out must name another`;
@@ -360,14 +360,6 @@ function namesIn(folder: string): string[] {
     const { NotFound, NotADirectory } = Deno.errors;
     if (error instanceof NotFound || error instanceof NotADirectory) return [];
     throw error;
-  }
-}
-
-function removeEmpty(folder: string): void {
-  try {
-    Deno.removeSync(folder);
-  } catch {
-    // It is not empty.
   }
 }
 

@@ -88,7 +88,6 @@ type CommitOutcome =
 
 /** Decides whether a step is committed. */
 export class CommitDecision {
-  readonly #options: DecisionOptions;
   /** Copies that have not voted, by stage. */
   readonly #votesMissing: number[];
   readonly #reducing = new Set<number>();
@@ -96,8 +95,7 @@ export class CommitDecision {
   #isSafe = true;
   #sumsMissing: number;
 
-  constructor(options: DecisionOptions) {
-    this.#options = options;
+  constructor(private readonly options: DecisionOptions) {
     this.#votesMissing = [...options.copies];
     this.#sumsMissing = options.workers;
   }
@@ -129,7 +127,7 @@ export class CommitDecision {
     if (!this.#isSafe) return [];
     const stages = [...this.#votesMissing.keys()].filter((stage) =>
       this.#votesMissing[stage] === 0 && !this.#reducing.has(stage) &&
-      (this.hasAllVotes || this.#options.eagerStages.includes(stage))
+      (this.hasAllVotes || this.options.eagerStages.includes(stage))
     );
     for (const stage of stages) this.#reducing.add(stage);
     return stages;
@@ -137,7 +135,7 @@ export class CommitDecision {
 
   /** Decides once all votes are there; undefined while the norm is needed and not known. */
   decide(isLossFinite: boolean, lossScale: number): CommitOutcome | undefined {
-    const { clip, waitsForSums } = this.#options;
+    const { clip, waitsForSums } = this.options;
     if (!this.#isSafe || !isLossFinite) return { isCommitted: false };
     if ((clip !== undefined || waitsForSums) && this.#sumsMissing > 0) return undefined;
     const factor = clipFactor(clip, this.#squares, lossScale);

@@ -163,17 +163,14 @@ export async function openCopies(
 
 /** The stage copies of a worker; runs the kernels of their actions. */
 export class StageCopies {
-  /** The copies. */
-  readonly all: readonly OpenCopy[];
-  readonly #halves: 1 | 2;
-  readonly #slicing: Slicing | undefined;
   /** Runs of the kernels for each micro-batch. */
   readonly #runs: number;
 
-  constructor(all: readonly OpenCopy[], halves: 1 | 2, slicing: Slicing | undefined) {
-    this.all = all;
-    this.#halves = halves;
-    this.#slicing = slicing;
+  constructor(
+    readonly all: readonly OpenCopy[],
+    private readonly halves: 1 | 2,
+    private readonly slicing: Slicing | undefined,
+  ) {
     this.#runs = slicing?.slices ?? halves;
   }
 
@@ -196,7 +193,7 @@ export class StageCopies {
     { input, fields, into, age = 0, dropout }: ForwardInput,
   ): Promise<ForwardResult> {
     const keys = this.#keysOf(microBatch, part), isOne = keys.length === 1;
-    const outputs: StageValues[] = [], isLoss = kernels.isLast, halves = this.#halves;
+    const outputs: StageValues[] = [], isLoss = kernels.isLast, halves = this.halves;
     for (const [i, key] of keys.entries()) {
       const { output } = await kernels.forward(
         key,
@@ -230,7 +227,7 @@ export class StageCopies {
   ): Promise<StageValues | undefined> {
     const keys = this.#keysOf(microBatch, part), isOne = keys.length === 1;
     const outputs: StageValues[] = [], inOrder = [...keys.entries()];
-    for (const [i, key] of this.#slicing ? inOrder.reverse() : inOrder) {
+    for (const [i, key] of this.slicing ? inOrder.reverse() : inOrder) {
       const dx = await kernels.backward(
         key,
         kind as BackwardKind,
@@ -252,20 +249,20 @@ export class StageCopies {
   }
 
   #cut(passed: StageValues, index: number): StageValues {
-    const slicing = this.#slicing;
+    const slicing = this.slicing;
     return mapValues(
       passed,
-      (array) => slicing ? sliceOf(array, slicing, index) : cut(array, index, this.#halves),
+      (array) => slicing ? sliceOf(array, slicing, index) : cut(array, index, this.halves),
     );
   }
 
   #cutFields(fields: Batch, index: number): Batch {
-    const slicing = this.#slicing;
-    return slicing ? sliceBatch(fields, slicing, index) : splitBatch(fields, this.#halves)[index]!;
+    const slicing = this.slicing;
+    return slicing ? sliceBatch(fields, slicing, index) : splitBatch(fields, this.halves)[index]!;
   }
 
   #join(parts: readonly StageValues[]): StageValues {
-    const slicing = this.#slicing;
+    const slicing = this.slicing;
     return joinPassed(parts, (arrays) => slicing ? joinSlices(arrays, slicing) : join(arrays));
   }
 }

@@ -96,9 +96,6 @@ type BoundedWorker =
 
 /** An evaluation of micro-batches, of which a limited number is in flight. */
 export class Evaluation {
-  readonly #microBatches: readonly Batch[];
-  readonly #inject: (microBatch: number, fields: Batch) => void;
-  readonly #done: (losses: Float32Array[]) => void;
   readonly #losses: Float32Array[] = [];
   #injected = 0;
   #missing: number;
@@ -108,28 +105,25 @@ export class Evaluation {
    * @param done Gets the losses by micro-batch.
    */
   constructor(
-    microBatches: readonly Batch[],
+    private readonly microBatches: readonly Batch[],
     limit: number,
-    inject: (microBatch: number, fields: Batch) => void,
-    done: (losses: Float32Array[]) => void,
+    private readonly inject: (microBatch: number, fields: Batch) => void,
+    private readonly done: (losses: Float32Array[]) => void,
   ) {
-    this.#microBatches = microBatches;
-    this.#inject = inject;
-    this.#done = done;
     this.#missing = microBatches.length;
     for (let i = 0; i < limit; i++) this.#next();
   }
 
   #next(): void {
-    const fields = this.#microBatches[this.#injected];
-    if (fields) this.#inject(this.#injected++, fields);
+    const fields = this.microBatches[this.#injected];
+    if (fields) this.inject(this.#injected++, fields);
   }
 
   /** Takes the losses of a micro-batch, and injects the next. */
   add(microBatch: number, losses: Float32Array): void {
     this.#losses[microBatch] = losses;
     this.#next();
-    if (--this.#missing === 0) this.#done(this.#losses);
+    if (--this.#missing === 0) this.done(this.#losses);
   }
 }
 

@@ -297,7 +297,6 @@ export class Continuous1F1B implements StepPolicy {
 
 /** Updates of a worker that steps its one stage by itself. */
 export class LocalUpdates implements WeightUpdater {
-  readonly #worker: Worker;
   readonly #copy: OpenCopy;
   #policy: Continuous1F1B;
   /** Updates since the pipe was empty. */
@@ -308,15 +307,14 @@ export class LocalUpdates implements WeightUpdater {
   #isLastOfStep = false;
   #nextBucket = 0;
 
-  constructor(worker: Worker) {
-    this.#worker = worker;
+  constructor(private readonly worker: Worker) {
     this.#copy = worker.copies.all[0]!;
     this.#policy = this.#openPolicy();
   }
 
   readonly handlers: WeightUpdater["handlers"] = {
     Begin: (message) => {
-      const worker = this.#worker, policy = this.#policy;
+      const worker = this.worker, policy = this.#policy;
       if (worker.state === "idle") worker.state = "computing";
       worker.policy = policy;
       worker.steps.push(openStep(worker, message, policy.known));
@@ -325,24 +323,24 @@ export class LocalUpdates implements WeightUpdater {
     },
     Drain: () => {
       this.#policy.drain();
-      if (this.#worker.state === "computing") this.#endWhenDrained();
-      runReadyActions(this.#worker);
+      if (this.worker.state === "computing") this.#endWhenDrained();
+      runReadyActions(this.worker);
     },
     StepBucket: async () => {
       const { kernels, stage } = this.#copy, bucket = this.#nextBucket++;
       const step = () => kernels.stepBucket(bucket);
-      await this.#worker.activity.run("optimizer", step, () => ({ stage, bucket }));
+      await this.worker.activity.run("optimizer", step, () => ({ stage, bucket }));
       this.#wakeOrEnd();
     },
   };
 
   ageOf(microBatch: number): number {
-    const { version } = stepOf(this.#worker, microBatch).updates!;
+    const { version } = stepOf(this.worker, microBatch).updates!;
     return version === undefined ? 0 : this.#updates - version;
   }
 
   async afterBackward(_copy: OpenCopy, microBatch: number): Promise<void> {
-    const { first, share, updates } = stepOf(this.#worker, microBatch);
+    const { first, share, updates } = stepOf(this.worker, microBatch);
     const { kernels } = this.#copy, done = microBatch - first + 1;
     if (done % updates!.every > 0) return;
     this.#squares.push(await kernels.gradientSquares());
@@ -350,17 +348,17 @@ export class LocalUpdates implements WeightUpdater {
     kernels.beginStep(step, updates!.learningRate, 1);
     this.#isLastOfStep = done === share.pipeOf.length;
     this.#nextBucket = 0;
-    this.#worker.state = "committing";
+    this.worker.state = "committing";
     this.#wakeOrEnd();
   }
 
   #openPolicy(): Continuous1F1B {
-    return new Continuous1F1B(this.#copy.stage, this.#worker.init.copies.length);
+    return new Continuous1F1B(this.#copy.stage, this.worker.init.copies.length);
   }
 
   /** Steps the next bucket in a later message, or ends the update. */
   #wakeOrEnd(): void {
-    const worker = this.#worker, { ctx } = worker, { kernels } = this.#copy;
+    const worker = this.worker, { ctx } = worker, { kernels } = this.#copy;
     if (this.#nextBucket < kernels.buckets.length) {
       return ctx.send(ctx.self, { type: "StepBucket" });
     }
@@ -376,7 +374,7 @@ export class LocalUpdates implements WeightUpdater {
   }
 
   #endWhenDrained(): void {
-    const worker = this.#worker;
+    const worker = this.worker;
     if (!this.#policy.done) return;
     this.#policy = this.#openPolicy();
     this.#updates = 0;

@@ -79,14 +79,12 @@ export class Registry {
   /** Path of the user's file; undefined if there is none. */
   readonly path: string | undefined;
   readonly #components: readonly Component[];
-  readonly #folder: string;
 
   /** Reads the registry of a folder: see {@linkcode openRegistry}. */
-  constructor(folder: string) {
+  constructor(private readonly folder: string) {
     const file = findRegistryFile(folder), own = file ? componentsOf(file) : [];
     const names = new Set(own.map(({ kind, name }) => `${kind} ${name}`));
     this.path = file?.path;
-    this.#folder = folder;
     this.#components = [
       ...own,
       ...BUILT_IN.filter(({ kind, name }) => !names.has(`${kind} ${name}`)),
@@ -103,7 +101,7 @@ export class Registry {
   find(kind: ComponentKind, nameOrSpecifier: string): Component {
     const cannot = `Cannot use ${JSON.stringify(nameOrSpecifier.slice(0, 200))} as ${kind}`;
     if (isSpecifier(nameOrSpecifier)) {
-      const from = resolveSpecifier(cannot, nameOrSpecifier, folderURL(this.#folder));
+      const from = resolveSpecifier(cannot, nameOrSpecifier, folderURL(this.folder));
       return { name: nameOrSpecifier, kind, from, isBuiltIn: false };
     }
     const all = this.list(kind), found = all.find(({ name }) => name === nameOrSpecifier);

@@ -220,14 +220,12 @@ export class Jobs {
   /** Reports micro-batches that do not come in time. */
   readonly watch: DataWatch;
   readonly heldOut: readonly Batch[] = [];
-  readonly #prepared: PreparedRun;
   readonly #jobs: readonly RunningJob[];
   readonly #errors: Error[] = [];
   #step = 0;
 
   /** Makes the jobs of a run before its first step. */
-  constructor(prepared: PreparedRun) {
-    this.#prepared = prepared;
+  constructor(private readonly prepared: PreparedRun) {
     this.watch = new DataWatch(prepared.announce);
     const { resume } = prepared;
     if (resume) this.#step = keptJobs(resume).step;
@@ -260,10 +258,10 @@ export class Jobs {
   async next(): Promise<
     { readonly microBatches: readonly Batch[]; readonly jobs: readonly JobShare[] } | undefined
   > {
-    const microBatches: Batch[] = [], jobs: JobShare[] = [], { predictionsOf } = this.#prepared;
+    const microBatches: Batch[] = [], jobs: JobShare[] = [], { predictionsOf } = this.prepared;
     while (jobs.length === 0) {
       const step = ++this.#step;
-      if (step > this.#prepared.steps) return undefined;
+      if (step > this.prepared.steps) return undefined;
       for (const one of this.#jobs) {
         const { job: { name, rate, seed }, state } = one;
         if (state !== "running" || !runsIn(one.job, step)) continue;
@@ -286,7 +284,7 @@ export class Jobs {
       const batches = await one.data.next();
       if (batches) return batches;
       one.state = "ended";
-      one.isOver = !this.#prepared.signal?.aborted;
+      one.isOver = !this.prepared.signal?.aborted;
       return undefined;
     } catch (error) {
       this.#fail(one, error);
@@ -303,7 +301,7 @@ export class Jobs {
   /** Yields the events of the jobs of a step. A job whose step cannot be committed fails. */
   *steps({ request, outcome, seconds }: TakenStep): Generator<TrainEvent, void> {
     const { losses, updates: [squares = new Map()] } = outcome, { jobs = [] } = request;
-    const scales = jobScales(jobs, losses, squares, this.#prepared.clip);
+    const scales = jobScales(jobs, losses, squares, this.prepared.clip);
     for (const [i, { name, first, count, predictions, learningRate }] of jobs.entries()) {
       const one = this.#jobs.find(({ job }) => job.name === name)!, end = first + count;
       const microBatches = request.microBatches.slice(first, end);
@@ -320,7 +318,7 @@ export class Jobs {
         seconds,
       };
       try {
-        const event = stepEvent(this.#prepared, ++one.step, taken, firstLossScale(1));
+        const event = stepEvent(this.prepared, ++one.step, taken, firstLossScale(1));
         if (one.step === one.job.steps) one.state = "ended";
         if (event.type === "step") yield { ...event, job: name };
       } catch (error) {
@@ -354,7 +352,7 @@ export class Jobs {
   }
 
   async #end({ job, step }: RunningJob, read: Read): Promise<TrainEvent> {
-    const { name, lora } = job, { out, model } = this.#prepared;
+    const { name, lora } = job, { out, model } = this.prepared;
     const { hash, weights } = await read((state) => readAdapter(finiteOnly(state, step), name));
     const adapter = out === undefined ? null : join(out, name);
     if (adapter !== null) {

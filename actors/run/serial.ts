@@ -76,18 +76,16 @@ class SerialTrace {
 class SerialEngine implements Engine {
   readonly ahead = 0;
   readonly held: HeldState;
-  readonly #options: EngineOptions;
-  readonly #device: Device;
-  readonly #copies: StageCopies;
   readonly #whole: OpenCopy;
   readonly #trace: SerialTrace;
   readonly #tieGroups: readonly (readonly string[])[];
 
-  constructor(options: EngineOptions, device: Device, copies: StageCopies) {
+  constructor(
+    private readonly options: EngineOptions,
+    private readonly device: Device,
+    private readonly copies: StageCopies,
+  ) {
     const [whole] = copies.all as [OpenCopy];
-    this.#options = options;
-    this.#device = device;
-    this.#copies = copies;
     this.#whole = whole;
     this.#trace = new SerialTrace(options.isTraced);
     this.#tieGroups = tieGroups(trainedTies(options.model));
@@ -99,7 +97,7 @@ class SerialEngine implements Engine {
   }
 
   async step(request: StepRequest): Promise<StepOutcome> {
-    const { model, clip } = this.#options, { kernels } = this.#whole, trace = this.#trace;
+    const { model, clip } = this.options, { kernels } = this.#whole, trace = this.#trace;
     kernels.zeroGradients();
     const { losses, isSafe } = await this.#sumGradients(request);
     const outcome = { losses, peakActivations: [1], weights: [1] };
@@ -118,7 +116,7 @@ class SerialEngine implements Engine {
 
   /** Leaves the sum of all copies in the gradients. */
   async #sumGradients(request: StepRequest) {
-    const { microBatches, lossScale, predictions } = request, options = this.#options;
+    const { microBatches, lossScale, predictions } = request, options = this.options;
     const { shares } = shareStep(options, microBatches.length);
     const { dropout } = dropoutOf(options, request);
     const { kernels } = this.#whole, pipes = pipelineCount(options.schedule);
@@ -154,7 +152,7 @@ class SerialEngine implements Engine {
     scale: number,
     key: DropoutKey | undefined,
   ): Promise<Float32Array> {
-    const copies = this.#copies, whole = this.#whole;
+    const copies = this.copies, whole = this.#whole;
     const forward = () => copies.forward(whole, { microBatch: m }, { fields, dropout: key });
     const { output } = await this.#trace.run(`0F${id}`, forward);
     const action = { kind: "B", stage: 0, microBatch: m } as const;
@@ -164,8 +162,8 @@ class SerialEngine implements Engine {
   }
 
   async evaluate(microBatches: readonly Batch[]): Promise<Float32Array[]> {
-    const losses = [], copies = this.#copies, whole = this.#whole;
-    const age = this.#options.stage.average ? -1 : 0;
+    const losses = [], copies = this.copies, whole = this.#whole;
+    const age = this.options.stage.average ? -1 : 0;
     for (const fields of microBatches) {
       const { output } = await copies.forward(whole, { microBatch: 0 }, { fields, age });
       losses.push(output as Float32Array);
@@ -175,7 +173,7 @@ class SerialEngine implements Engine {
   }
 
   async save(): Promise<StageState> {
-    return withoutAliases(await this.#whole.kernels.save(), this.#options.model.ties);
+    return withoutAliases(await this.#whole.kernels.save(), this.options.model.ties);
   }
 
   drain(): Promise<void> {
@@ -183,7 +181,7 @@ class SerialEngine implements Engine {
   }
 
   async close(): Promise<void> {
-    await this.#device.close();
+    await this.device.close();
   }
 }
 
@@ -198,8 +196,6 @@ const NO_MOMENTS = new Map<string, Float32Array>();
 /** The serial engine of PipeDream or PipeDream-2BW. */
 class UnflushedSerialEngine implements Engine {
   readonly ahead = 0;
-  readonly #device: Device;
-  readonly #stages: readonly AgedStage[];
   readonly #planner: StepPlanner;
   readonly #trace: SerialTrace;
   /** Micro-batches and updates since the pipe would have been empty. */
@@ -208,17 +204,15 @@ class UnflushedSerialEngine implements Engine {
 
   constructor(
     options: EngineOptions,
-    device: Device,
-    stages: readonly AgedStage[],
+    private readonly device: Device,
+    private readonly stages: readonly AgedStage[],
   ) {
-    this.#device = device;
-    this.#stages = stages;
     this.#planner = new StepPlanner(options);
     this.#trace = new SerialTrace(options.isTraced);
   }
 
   async step(request: StepRequest): Promise<StepOutcome> {
-    const losses: Float32Array[] = [], sums: GradientSquares[] = [], stages = this.#stages;
+    const losses: Float32Array[] = [], sums: GradientSquares[] = [], stages = this.stages;
     const { lossScales, updates, dropout } = this.#planner.next(request);
     const { every, first, learningRate, version } = updates!;
     // In the pipeline, the weights of stage s are this number of updates old for the micro-batch.
@@ -248,7 +242,7 @@ class UnflushedSerialEngine implements Engine {
   ): Promise<Float32Array> {
     // By key: a named value stays for all stages that take it.
     let passed: KeyedArrays = {};
-    for (const [s, { kernels }] of this.#stages.entries()) {
+    for (const [s, { kernels }] of this.stages.entries()) {
       const run = () => kernels.forward(0, passed, fields, undefined, 0, dropout);
       const { output } = await trace.run(`${s}F${this.#microBatches}`, run);
       passed = { ...passed, ...keyed(output) };
@@ -258,7 +252,7 @@ class UnflushedSerialEngine implements Engine {
 
   async #backward(lossScale: number): Promise<void> {
     let gradients: KeyedArrays = {};
-    for (const [s, { kernels }] of [...this.#stages.entries()].reverse()) {
+    for (const [s, { kernels }] of [...this.stages.entries()].reverse()) {
       const run = () => kernels.backward(0, "B", gradients, lossScale);
       const found = await this.#trace.run(`${s}B${this.#microBatches}`, run);
       gradients = { ...gradients, ...found && keyed(found) };
@@ -268,14 +262,14 @@ class UnflushedSerialEngine implements Engine {
   /** Steps the newest weights of all stages. */
   async #optimize(step: number, learningRate: number): Promise<GradientSquares> {
     const squares = new Map<string, number>();
-    for (const stage of this.#stages) {
+    for (const stage of this.stages) {
       const { kernels, history } = stage;
       recall(stage, 0);
       for (const [name, sum] of await kernels.gradientSquares()) squares.set(name, sum);
       await kernels.optimize(step, learningRate);
       kernels.zeroGradients();
       history.unshift((await kernels.save()).weights);
-      history.splice(this.#stages.length + 1);
+      history.splice(this.stages.length + 1);
     }
     return squares;
   }
@@ -288,23 +282,23 @@ class UnflushedSerialEngine implements Engine {
 
   async evaluate(batches: readonly Batch[]): Promise<Float32Array[]> {
     const losses = [], untraced = new SerialTrace(false);
-    for (const stage of this.#stages) recall(stage, 0);
+    for (const stage of this.stages) recall(stage, 0);
     for (const fields of batches) {
       losses.push(await this.#forward(fields, untraced));
-      for (const { kernels } of this.#stages) kernels.drop(0);
+      for (const { kernels } of this.stages) kernels.drop(0);
     }
     return losses;
   }
 
   async save(): Promise<StageState> {
-    for (const stage of this.#stages) recall(stage, 0);
+    for (const stage of this.stages) recall(stage, 0);
     const parts: StageState[] = [];
-    for (const { kernels } of this.#stages) parts.push(await kernels.save());
+    for (const { kernels } of this.stages) parts.push(await kernels.save());
     return joinStates(parts);
   }
 
   async close(): Promise<void> {
-    await this.#device.close();
+    await this.device.close();
   }
 }
 

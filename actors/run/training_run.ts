@@ -113,10 +113,6 @@ export async function openRun(prepared: PreparedRun, data: RunData | Jobs): Prom
 export class TrainingRun {
   /** When the run began, by `performance.now()`. */
   readonly began: number;
-  readonly #prepared: PreparedRun;
-  readonly #engine: Recovery;
-  readonly #data: RunData | Jobs;
-  readonly #failures: Failures;
   readonly #writer: CheckpointWriter | undefined;
   readonly #first: Progress;
   #progress: Progress;
@@ -124,18 +120,14 @@ export class TrainingRun {
 
   /** Makes a run at its first step. */
   constructor(
-    prepared: PreparedRun,
-    engine: Recovery,
-    data: RunData | Jobs,
-    failures: Failures,
+    private readonly prepared: PreparedRun,
+    private readonly engine: Recovery,
+    private readonly data: RunData | Jobs,
+    private readonly failures: Failures,
     began: number,
   ) {
     const { checkpoint, announce, resume, lossScale } = prepared;
     this.began = began;
-    this.#prepared = prepared;
-    this.#engine = engine;
-    this.#data = data;
-    this.#failures = failures;
     this.#writer = checkpoint && new CheckpointWriter(checkpoint, announce);
     this.#first = this.#progress = firstProgress(resume, lossScale);
   }
@@ -162,7 +154,7 @@ export class TrainingRun {
 
   /** Closes the engine. */
   close(): Promise<void> {
-    return this.#engine.close();
+    return this.engine.close();
   }
 
   /**
@@ -183,15 +175,15 @@ export class TrainingRun {
   }
 
   async *#events(): AsyncGenerator<TrainEvent, void> {
-    const { evaluation, runtime, signal, journal } = this.#prepared, writer = this.#writer;
-    const jobs = this.#data instanceof Jobs ? this.#data : undefined;
+    const { evaluation, runtime, signal, journal } = this.prepared, writer = this.#writer;
+    const jobs = this.data instanceof Jobs ? this.data : undefined;
     const pausesAfter = (step: number) => this.#evaluatesAfter(step) || this.#savesAfter(step);
     if (evaluation?.atStart) yield await this.#evaluate(false);
-    for await (const taken of pipelinedSteps(this.#engine, this.#requests(), pausesAfter)) {
+    for await (const taken of pipelinedSteps(this.engine, this.#requests(), pausesAfter)) {
       const events = this.#endStep(taken), { step } = this.#progress;
-      for (const one of this.#failures.splice(0)) yield { step, ...one };
+      for (const one of this.failures.splice(0)) yield { step, ...one };
       yield* events;
-      if (jobs) yield* jobs.ended((read) => this.#engine.read(read));
+      if (jobs) yield* jobs.ended((read) => this.engine.read(read));
       if (writer) yield* await writer.soFar();
       if (this.#evaluatesAfter(step)) yield await this.#evaluate();
       if (writer && this.#savesAfter(step)) {
@@ -202,7 +194,7 @@ export class TrainingRun {
       if (signal && ["local", "serial"].includes(runtime)) await delay(0);
     }
     if (writer) yield* await writer.ended();
-    if (jobs) yield* jobs.close((read) => this.#engine.read(read));
+    if (jobs) yield* jobs.close((read) => this.engine.read(read));
     this.#assertTrained();
     // Once more if the folder is removed meanwhile; the writer fails the second time.
     for (let written: TrainEvent[] = []; writer && written.length === 0; yield* written) {
@@ -212,16 +204,16 @@ export class TrainingRun {
     const event = this.#endEvent(await this.#lastWeights());
     assertWritten(journal, this.#progress.step, this.newest);
     // The consumer of the weights needs memory.
-    await this.#engine.close();
+    await this.engine.close();
     yield event;
   }
 
   /** Yields the remaining steps, until the run must end. */
   async *#requests(): AsyncGenerator<StepRequest, void> {
-    const { steps, rate, signal, journal } = this.#prepared;
+    const { steps, rate, signal, journal } = this.prepared;
     const mustEnd = () => signal?.aborted || journal?.ended.aborted || this.#isOutOfPatience();
     for (let next = this.#progress.step + 1; next <= steps && !mustEnd(); next++) {
-      const taken = await this.#data.next();
+      const taken = await this.data.next();
       if (!taken) return;
       const { step, update, lossScale } = this.#progress;
       const { jobs, microBatches } = "jobs" in taken
@@ -241,7 +233,7 @@ export class TrainingRun {
   }
 
   #countPredictions(microBatches: readonly Batch[]): number {
-    const { predictionsOf } = this.#prepared;
+    const { predictionsOf } = this.prepared;
     const count = microBatches.reduce((sum, batch) => sum + predictionsOf(batch), 0);
     const must = "the model's predictions of a step must be a positive number";
     assertInput(count > 0 && count < Infinity, "train", must, count);
@@ -249,23 +241,23 @@ export class TrainingRun {
   }
 
   #evaluatesAfter(step: number): boolean {
-    const { evaluation } = this.#prepared;
+    const { evaluation } = this.prepared;
     return evaluation !== undefined && step % evaluation.every === 0;
   }
 
   /** Returns whether a checkpoint follows a step; one always follows the last step. */
   #savesAfter(step: number): boolean {
-    const { checkpoint, steps } = this.#prepared, { every, keepBest } = checkpoint ?? {};
+    const { checkpoint, steps } = this.prepared, { every, keepBest } = checkpoint ?? {};
     const isDue = every !== undefined && step % every === 0;
     return (isDue || keepBest === true && this.#progress.best?.step === step) && step < steps;
   }
 
   /** @throws as {@linkcode stepEvent}. */
   #endStep(taken: TakenStep): Iterable<TrainEvent> {
-    const { step, lossScale } = this.#progress, data = this.#data;
+    const { step, lossScale } = this.#progress, data = this.data;
     const events = data instanceof Jobs
       ? data.steps(taken)
-      : [stepEvent(this.#prepared, step + 1, taken, lossScale)];
+      : [stepEvent(this.prepared, step + 1, taken, lossScale)];
     this.#note(taken);
     return events;
   }
@@ -274,12 +266,12 @@ export class TrainingRun {
   #note({ request: { predictions }, outcome }: TakenStep): void {
     const { isCommitted, peakActivations, weights: weightsHeld, memory } = outcome;
     const taken = { isTaken: isCommitted, predictions };
-    this.#progress = nextProgress(this.#progress, taken, this.#prepared.lossScale);
+    this.#progress = nextProgress(this.#progress, taken, this.prepared.lossScale);
     this.#usage = { peakActivations, weightsHeld, memory };
   }
 
   #measure(outputs: readonly Float32Array[], predictions: number) {
-    return measureSamples(outputs, this.#prepared.metrics, predictions);
+    return measureSamples(outputs, this.prepared.metrics, predictions);
   }
 
   /**
@@ -289,14 +281,14 @@ export class TrainingRun {
    * not the run's own, or were evaluated before.
    */
   async #evaluate(isCounted = true): Promise<TrainEvent> {
-    const batches = this.#data.heldOut, { step } = this.#progress;
+    const batches = this.data.heldOut, { step } = this.#progress;
     const predictions = this.#countPredictions(batches);
-    const outputs = await this.#engine.evaluate(batches);
+    const outputs = await this.engine.evaluate(batches);
     const { losses, metrics } = this.#measure(outputs, predictions);
     const loss = meanLoss(losses, predictions), measured = metrics && { metrics };
     if (!Number.isFinite(loss)) {
       const what = `evaluate after step ${step}: the loss`;
-      assertFiniteData(this.#prepared.model, batches, what, loss);
+      assertFiniteData(this.prepared.model, batches, what, loss);
     }
     if (!isCounted || !this.#asksForBest()) return { type: "evaluation", step, loss, ...measured };
     const best = nextBest(this.#progress.best, { step, loss });
@@ -305,32 +297,32 @@ export class TrainingRun {
   }
 
   #asksForBest(): boolean {
-    const { checkpoint, evaluation } = this.#prepared;
+    const { checkpoint, evaluation } = this.prepared;
     return evaluation !== undefined &&
       (checkpoint?.keepBest === true || evaluation.patience !== undefined);
   }
 
   #isOutOfPatience(): boolean {
-    const { patience } = this.#prepared.evaluation ?? {};
+    const { patience } = this.prepared.evaluation ?? {};
     return patience !== undefined && (this.#progress.best?.since ?? 0) >= patience;
   }
 
   /** Begins a checkpoint; shards are written to their end. The last checkpoint must have ended. */
   async #save(writer: CheckpointWriter): Promise<void> {
     const progress = this.#progress, { step } = progress;
-    const { checkpoint, devices, lossScale, isSharded } = this.#prepared;
+    const { checkpoint, devices, lossScale, isSharded } = this.prepared;
     const config = {
       ...checkpoint?.config,
-      progress: { ...keptProgress(progress, lossScale), ...this.#data.kept },
+      progress: { ...keptProgress(progress, lossScale), ...this.data.kept },
       computedOn: computedOn(devices),
     };
     const best = checkpoint?.keepBest ? progress.best : undefined;
     if (isSharded) {
-      return void await this.#engine.checkpoint((engine) =>
+      return void await this.engine.checkpoint((engine) =>
         writer.shards({ step, config, best }, (folder) => engine.write!(folder, step))
       );
     }
-    await this.#engine.read((state, kept) => writer.begin({ step, state, config, best }, kept));
+    await this.engine.read((state, kept) => writer.begin({ step, state, config, best }, kept));
   }
 
   /**
@@ -343,8 +335,8 @@ export class TrainingRun {
       const { weights } = this.#writer.newest!.state;
       return { hash: hashWeights(weights), weights };
     }
-    const { returnsWeights } = this.#prepared;
-    return await this.#engine.read(async (state) => {
+    const { returnsWeights } = this.prepared;
+    return await this.engine.read(async (state) => {
       const finite = finiteOnly(state, this.#progress.step);
       const moments = namesOf(state, "optimizer"), names = namesOf(state, "model");
       const { hash, weights } = await readHashed(
@@ -357,11 +349,11 @@ export class TrainingRun {
   }
 
   #isStoppedEarly(): boolean {
-    return this.#isOutOfPatience() && this.#progress.step < this.#prepared.steps;
+    return this.#isOutOfPatience() && this.#progress.step < this.prepared.steps;
   }
 
   #isInterrupted(): boolean {
-    const { signal, steps } = this.#prepared;
+    const { signal, steps } = this.prepared;
     return signal?.aborted === true && this.#progress.step < steps && !this.#isStoppedEarly();
   }
 
@@ -369,11 +361,11 @@ export class TrainingRun {
   #assertTrained(): void {
     const first = this.#first, { step, update, lossScale } = this.#progress;
     if (step === first.step || update > first.update || this.#isInterrupted()) return;
-    throw allSkipped(step - first.step, this.#prepared.lossScale, lossScale);
+    throw allSkipped(step - first.step, this.prepared.lossScale, lossScale);
   }
 
   #endEvent({ hash, weights }: LastWeights): TrainEvent {
-    const { devices, runtime, schedule } = this.#prepared, { best, step } = this.#progress;
+    const { devices, runtime, schedule } = this.prepared, { best, step } = this.#progress;
     const [choice] = devices, on = computedOn(devices);
     let read: ReadonlyMap<string, Float32Array> | undefined;
     return {

@@ -5,7 +5,7 @@
  *     deno task bench plans [--runs 60] [--seed 1]
  *
  * Sections are the keys of `SECTIONS`; all of them unless some are named.
- * `papers` alone prints the figures of three papers beside predictions; nothing is measured.
+ * `papers` alone prints the page `docs/papers.md`: figures of three papers beside predictions.
  * `--emulate-load` names the scenarios of `readiness`, as `--scenario` of `troupe schedule jitter`.
  * `--rounds` lets nothing be measured more often, for a first look: then the figures say little.
  * Every figure that is compared with another is taken in the same run, interleaved with it. The
@@ -26,7 +26,7 @@ import { mpiBench, mpiRanksBench } from "./mpi.ts";
 import { nanoGptBench, precisionsBench } from "./nanogpt.ts";
 import { overlapBench } from "./overlap.ts";
 import { gpt2Bench, peersBench } from "./peers.ts";
-import { papersText } from "./papers/mod.ts";
+import { papersPage } from "./papers/mod.ts";
 import { pipelineBench } from "./pipeline.ts";
 import { plansBench } from "./plans.ts";
 import { readinessBench } from "./readiness.ts";
@@ -84,7 +84,7 @@ async function run(name: string, flags: SectionFlags): Promise<Row[]> {
 /** Runs the sections that the arguments name, or all. */
 async function main(args: string[]): Promise<number> {
   if (args.includes("papers")) {
-    if (args.length === 1) print(papersText());
+    if (args.length === 1) print(papersPage());
     else printError(`Cannot measure: papers must be alone, received ${args.join(" ")}`);
     return args.length === 1 ? 0 : 2;
   }

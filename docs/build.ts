@@ -25,6 +25,7 @@ export const PAGES: readonly (readonly [group: string, paths: readonly string[]]
     "docs/schedules.md",
     "docs/own_schedule.md",
     "docs/plan.md",
+    "docs/papers.md",
     "docs/memory.md",
     "docs/gpu.md",
     "docs/many_hosts.md",

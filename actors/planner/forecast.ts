@@ -30,7 +30,7 @@ import { pipelineCount } from "../pipeline/layout.ts";
 import { compileRun } from "../run/compile.ts";
 import { type CompiledRun, limitedBytes } from "../run/memory.ts";
 import { type FoundCost, mapFields, openCosts, optimizerMs, recommendLayout } from "./costs.ts";
-import { predictRun } from "./predict.ts";
+import { type Prediction, predictRun } from "./predict.ts";
 import { type LayerFacts, type Profile, slicedFacts } from "./profile.ts";
 
 /**
@@ -338,6 +338,8 @@ interface ForecastStep {
   readonly stepMs: number;
   /** The simulated step, with the use of each worker's time. */
   readonly simulated: Pick<SimulatedStep, "workers" | "makespanMs">;
+  /** Lower bound of the step's milliseconds with any buckets and chunks. Default 0. */
+  readonly leastTunedMs?: number;
   /** Additional milliseconds due to varied durations. Default 0. */
   readonly variedMs?: number;
   /** Reasons for a larger error. */
@@ -452,7 +454,7 @@ export function openForecast(profile: Profile, options: ForecastOptions): Foreca
     },
     bytes: (candidate, schedule) =>
       compiledRun(candidate, schedule).memory.map((one) => limitedBytes(one, name ?? "webgpu")),
-    step: (candidate, schedule) => predicted(candidate, schedule, 0),
+    step: (candidate, schedule) => withLeastTuned(predicted(candidate, schedule, 0)),
     layout(candidate, schedule) {
       const run = compiledRun(candidate, schedule), { replicas } = candidate;
       // A trace has no costs of layers.
@@ -469,6 +471,13 @@ export function openForecast(profile: Profile, options: ForecastOptions): Foreca
       },
     },
   };
+}
+
+/** Adds the bound of a step with other buckets and chunks, which only change its end. */
+function withLeastTuned({ stepMs, simulated, model, notes }: Prediction): ForecastStep {
+  const endMs = simulated.makespanMs - simulated.computedMs;
+  const leastTunedMs = stepMs - Math.max(0, endMs - leastStepEndMs(model));
+  return { stepMs, simulated, leastTunedMs, notes };
 }
 
 /** Limits of a search for a layout, which takes at most a second, and usually 0.1 seconds. */
@@ -583,12 +592,14 @@ export interface CandidateRun extends Candidate {
   readonly reason?: string;
   /** Reasons for a larger error. */
   readonly notes: readonly string[];
+  /** Lower bound of its milliseconds with any buckets and chunks. */
+  readonly leastTunedMs: number;
 }
 
 /** Combines a candidate with its prediction. */
 export function candidateRun(
   candidate: Candidate,
-  { stepMs, simulated, variedMs = 0, notes = [] }: ForecastStep,
+  { stepMs, simulated, variedMs = 0, notes = [], leastTunedMs = 0 }: ForecastStep,
   memoryBytes: readonly number[],
   batch: number,
 ): CandidateRun {
@@ -615,6 +626,7 @@ export function candidateRun(
     peakBytes: Math.max(...memoryBytes),
     alike: [],
     notes,
+    leastTunedMs,
   };
 }
 

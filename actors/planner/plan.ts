@@ -406,10 +406,11 @@ class PlanSearch {
 
   /** Simulates a candidate; returns false if it does not fit. */
   #simulate(candidate: Candidate): boolean {
-    const run = this.#served(() => this.#predicted(candidate, scheduleOf(candidate)));
+    const most = this.#worstWanted() * (1 + SAME);
+    const run = this.#served(() => this.#predicted(candidate, scheduleOf(candidate), most));
     if (run === "too large") return false;
-    if (run === undefined) return true;
-    this.#counts.simulated++;
+    if (run !== undefined) this.#counts.simulated++;
+    if (run === undefined || run === "too long") return true;
     const key = groupOf(run), before = this.#found.get(key);
     if (before === undefined || byTime(run, before) < 0) this.#found.set(key, run);
     if (this.#fastest === undefined || byTime(run, this.#fastest) < 0) {
@@ -419,12 +420,18 @@ class PlanSearch {
     return true;
   }
 
-  /** Predicts a candidate if it fits. */
-  #predicted(candidate: Candidate, schedule: Schedule): CandidateRun | "too large" {
-    const bytes = this.forecast.bytes(candidate, schedule);
-    if (Math.max(...bytes) > this.#limit) return "too large";
+  /** Predicts a candidate if it fits and takes at most `mostMs`; plans memory first if it is scarce. */
+  #predicted(
+    candidate: Candidate,
+    schedule: Schedule,
+    mostMs: number,
+  ): CandidateRun | "too large" | "too long" {
+    const bytesOf = () => this.forecast.bytes(candidate, schedule);
+    const first = this.#limit < Infinity ? bytesOf() : undefined;
+    if (first && Math.max(...first) > this.#limit) return "too large";
     const step = this.forecast.step(candidate, schedule);
-    return candidateRun(candidate, step, bytes, this.space.batch);
+    if (step.stepMs > mostMs) return "too long";
+    return candidateRun(candidate, step, first ?? bytesOf(), this.space.batch);
   }
 
   /** Calls a function; counts the reason if it refuses a candidate. */
@@ -465,6 +472,7 @@ class PlanSearch {
   #tunedStepEnd(run: CandidateRun): CandidateRun {
     const { bucketSizes = [], coarsenings = [] } = this.space, schedule = scheduleOf(run);
     if (run.replicas * pipelineCount(schedule) === 1) return run;
+    if (run.leastTunedMs >= run.stepMs * (1 - TUNED_GAIN)) return run;
     const buckets = bucketSizes.map((bucketSize) => ({ bucketSize }));
     const inBuckets = this.#shortest(run, schedule, buckets);
     return this.#shortest(inBuckets, schedule, coarsenings.map((coarsening) => ({ coarsening })));
@@ -479,8 +487,9 @@ class PlanSearch {
     return changes.reduce<CandidateRun>((best, change) => {
       const candidate = { ...candidateOf(run), ...change };
       // A bucket that is larger than a stage is refused.
-      const made = orRefusal(() => this.#predicted(candidate, schedule));
-      if (made === "too large" || made instanceof RangeError) return best;
+      const most = best.stepMs * (1 - TUNED_GAIN);
+      const made = orRefusal(() => this.#predicted(candidate, schedule, most));
+      if (typeof made === "string" || made instanceof RangeError) return best;
       return isGain(made, best) ? { ...made, alike: run.alike } : best;
     }, run);
   }

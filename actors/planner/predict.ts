@@ -213,7 +213,9 @@ export function predictRun(profile: Profile, predicted: PredictedRun): Predictio
     ...step,
     stepMs: step.simulated.makespanMs + variationMs + profile.closing.stepMs,
     variationMs,
-    memory: compiled.memory,
+    get memory() {
+      return compiled.memory;
+    },
     notes: [
       ...[...costs.scaled, ...traced?.scaled ?? []].map((what) => `scaled: ${what}`),
       ...workers > cores ? [crowded] : [],

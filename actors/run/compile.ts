@@ -199,13 +199,19 @@ export function sizeFinder(compiled: CompiledRun): ((batch: Batch) => number) | 
   return (batch) => sizes[fields.findIndex((own) => haveLengths(own, batch, halves))]!;
 }
 
-/** A compiled run with the memory that it takes on a device. */
+/** A compiled run with the memory that it takes on a device, which is planned when it is read. */
 export function planRun(
   compiled: Omit<CompiledRun, "memory">,
   schedule: Schedule,
   device: DeviceName | undefined,
 ): CompiledRun {
-  return { ...compiled, memory: planWorkers(compiled, schedule, device) };
+  let memory: CompiledRun["memory"] | undefined;
+  return {
+    ...compiled,
+    get memory() {
+      return memory ??= planWorkers(compiled, schedule, device);
+    },
+  };
 }
 
 /** The model for half a micro-batch. */

@@ -88,17 +88,31 @@ function stagesOf(plan: Plan, count: number): StageModel[] {
   });
 }
 
-const reduceLinkOf = ({ link, reduceLink = link }: Machine) => reduceLink;
+/** Copies of a stage above which all-reduces are slower where nodes share links. */
+const SHARED_COPIES = 64;
 
-/** Returns milliseconds of the all-reduce of a stage that has one copy in each replica. */
-const reduceMs = ({ machine, width }: Plan, { gradientBytes = 0 }: StageModel): number =>
-  rabenseifnerMs(gradientBytes, width, reduceLinkOf(machine));
+/** Returns the link of the gradients of a stage with `copies` copies. */
+function reduceLinkOf(machine: Machine, copies: number): LinkModel {
+  const { latencyMs, bytesPerMs } = machine.reduceLink ?? machine.link;
+  const slower = Math.max(1, copies / SHARED_COPIES) ** (machine.reduceSlowing ?? 0);
+  return { latencyMs, bytesPerMs: bytesPerMs / slower };
+}
+
+/**
+ * Returns milliseconds of the all-reduce of a stage that has one copy in each replica, in a pipeline
+ * that runs on without a flush, whose messages take a part of the bandwidth.
+ */
+function reduceMs({ machine, width }: Plan, { gradientBytes = 0 }: StageModel): number {
+  const bytes = gradientBytes / (machine.busyReduceShare ?? 1);
+  return rabenseifnerMs(bytes, width, reduceLinkOf(machine, width));
+}
 
 /** Returns the simulator's input for a plan. */
 export function stepModel(plan: Plan, schedule: Schedule): StepModel {
   const { machine, width, system } = plan;
   const { link, local, nodeSize, isBlocking, dispatchMs } = machine;
-  const stages = stagesOf(plan, schedule.stages);
+  const stages = stagesOf(plan, schedule.stages), middle = schedule.stages / 2;
+  const copies = width * schedule.placement.flat().length / schedule.stages;
   return {
     schedule,
     replicas: width,
@@ -108,9 +122,11 @@ export function stepModel(plan: Plan, schedule: Schedule): StepModel {
     dispatchMs,
     network: { link, ...(local && { local }), nodeSize, sharing: "node", isBlocking },
     closing: {
+      protocol: "ranks",
       algorithm: "rabenseifner",
-      link: reduceLinkOf(machine),
-      eagerStages: stages.map((_, stage) => stage),
+      link: reduceLinkOf(machine, copies),
+      // Chimera, section 3.2: not the middle stages, after which workers have no bubble.
+      eagerStages: stages.flatMap((_, stage) => stage > middle ? [stage] : []),
     },
   };
 }
@@ -161,9 +177,19 @@ export function simulatePlan(
  */
 export function bestPlan(system: System, task: Task): Step | undefined {
   const plans = plansOf(system, task).sort((a, b) => mostPerSecond(b) - mostPerSecond(a));
-  if (!system.reducesAlways) return fastest(plans);
-  // PipeDream takes the largest micro-batch that fits, and recomputes only where none does.
-  return fastest(plans.filter(({ recomputes }) => !recomputes)) ?? fastest(plans);
+  if (!system.isAsynchronous) return fastest(plans);
+  // Section 4.2.1: the largest micro-batch that fits, for PipeDream without recomputation.
+  const isKept = ({ recomputes }: Plan) => !recomputes || !system.reducesAlways;
+  return fastest(largestOf(plans.filter(isKept))) ?? fastest(largestOf(plans));
+}
+
+/** Returns the plans with the largest micro-batch that fits, of each depth. */
+function largestOf(plans: readonly Plan[]): Plan[] {
+  const fitting = plans.filter((plan) => simulatePlan(plan) !== undefined);
+  return [...Map.groupBy(fitting, ({ options }) => options.workers).values()].flatMap((same) => {
+    const most = Math.max(...same.map(({ microBatch }) => microBatch));
+    return same.filter(({ microBatch }) => microBatch === most);
+  });
 }
 
 function fastest(plans: readonly Plan[]): Step | undefined {
@@ -249,7 +275,7 @@ function equation1({ machine, model, microBatch, width, options, recomputes }: P
     allReduceMs: rabenseifnerMs(
       4 * parametersOf(model) / workers,
       2 * width,
-      reduceLinkOf(machine),
+      reduceLinkOf(machine, 2 * width),
     ),
   }).totalMs;
 }
@@ -338,6 +364,10 @@ export interface Machine {
   readonly local?: LinkModel;
   /** The link of gradients, if it is another one. */
   readonly reduceLink?: LinkModel;
+  /** The power of copies of a stage beyond 64 by which all-reduces are slower; 0 by default. */
+  readonly reduceSlowing?: number;
+  /** The share of the bandwidth that all-reduces have beside the messages of a pipeline; 1 by default. */
+  readonly busyReduceShare?: number;
   /** Between a GPU and its host, where optimizer states are kept there. */
   readonly hostLink?: LinkModel;
   /** True if a worker waits until its messages are sent. */

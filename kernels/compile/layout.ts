@@ -326,10 +326,19 @@ function skipsOf(model: StageProgram, starts: readonly number[]): StageSkip[][] 
  * transfers of skip edges.
  */
 export function startsOf(model: ModelProgram, stages: number): readonly number[] {
-  const { starts, costs } = model;
+  const { starts } = model, known = knownStarts.get(model) ?? new Map<number, readonly number[]>();
   if (starts) return starts;
+  const found = known.get(stages) ?? evenestStarts(model, stages);
+  knownStarts.set(model, known.set(stages, found));
+  return found;
+}
+
+/** First layers by the number of stages: a planner cuts a model many times. */
+const knownStarts = new WeakMap<ModelProgram, Map<number, readonly number[]>>();
+
+function evenestStarts(model: ModelProgram, stages: number): readonly number[] {
   const values = skipValues(model);
-  return evenest(costs, stages, (first, end) => {
+  return evenest(model.costs, stages, (first, end) => {
     let bytes = 0;
     for (const { maker, users, travels } of values) {
       const isMade = maker >= first && maker < end;

@@ -149,8 +149,9 @@ function openWorker(copies: readonly Copy[]) {
     copies,
     /** Copies that have not voted. */
     votesMissing: copies.length,
-    /** Buckets that are ready to step. */
+    /** Buckets with sums, in the order of their steps, and those of them that are begun. */
     due: [] as { copy: Copy; bucket: number }[],
+    begun: 0,
     sumsMissing: copies.length,
     bucketsMissing: copies.reduce((sum, { group }) => sum + group.buckets.length, 0),
     isCommitted: false,
@@ -336,8 +337,8 @@ export class CommittedEnd implements StepEnd {
   /** Steps the next bucket of a worker, and the one after it behind messages that arrive meanwhile. */
   #stepNext(index: number): void {
     const worker = this.#workers[index]!;
-    if (worker.isStepping || !worker.isCommitted || worker.due.length === 0) return;
-    const { copy: { group }, bucket } = worker.due.shift()!;
+    if (worker.isStepping || !worker.isCommitted || worker.begun === worker.due.length) return;
+    const { copy: { group }, bucket } = worker.due[worker.begun++]!;
     const { stage, buckets } = group;
     const ms = bucketMs(this.model.stages[stage]!, this.closing, buckets[bucket]!);
     worker.isStepping = true;

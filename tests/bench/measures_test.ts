@@ -4,7 +4,7 @@ import { openFmaLoop } from "../../bench/fma_peak.ts";
 import { lostMs } from "../../bench/pipeline.ts";
 import { drawPlans, plansBench, spaceOf } from "../../bench/plans.ts";
 import { exponentOf, limitRounds, openTriad } from "../../bench/timing.ts";
-import { FIGURES, isMiss, predicted } from "../../bench/papers/mod.ts";
+import { FIGURES, isMiss, papersPage, predicted } from "../../bench/papers/mod.ts";
 import { bestPlan, machineOf, MODELS, simulatePlan, SYSTEMS } from "../../bench/papers/simulate.ts";
 import { IS_DEEP } from "../depth.ts";
 
@@ -81,6 +81,16 @@ Deno.test("schedules and formulas have the figures of the papers, except for kno
     "hanayo: bubble ratio of 2 waves, P = 8, by the printed (2P-2)/(3PW+P-1)",
   ]);
   assert.ok(counted.length > 40 && counted.every(({ predicted }) => predicted !== undefined));
+});
+
+Deno.test("docs/papers.md has every figure, and the reason of every one that is missed", async () => {
+  const page = await Deno.readTextFile(new URL("../../docs/papers.md", import.meta.url));
+  for (const { where, claim } of FIGURES) {
+    assert.ok(page.includes(`| ${where} | ${claim} | `), claim);
+  }
+  const missed = page.split("\n").filter((line) => line.includes("| miss"));
+  assert.deepEqual(missed.filter((line) => !/\| miss[^|:]*: [^|]+ \|$/.test(line)), []);
+  if (IS_DEEP) assert.equal(page.trim(), papersPage());
 });
 
 Deno.test("the best plan fits, has the batch, and is the fastest of those searched", () => {

@@ -62,6 +62,9 @@ function profiles(): Record<string, Profile> {
   };
 }
 
+/** Buckets and chunks that the planner may try. */
+const TUNED = [{ bucketSize: 64 }, { bucketSize: 64, coarsening: 1 }, { coarsening: 8 }];
+
 Deno.test("bounds of candidates of a real model are at most their predictions, and some are close", () => {
   for (const [name, profile] of Object.entries(profiles())) {
     const forecast = open(profile);
@@ -77,7 +80,14 @@ Deno.test("bounds of candidates of a real model are at most their predictions, a
         continue;
       }
       const least = forecast.least(candidate, schedule), what = JSON.stringify(candidate);
-      const { stepMs } = forecast.step(candidate, schedule);
+      const { stepMs, leastTunedMs } = forecast.step(candidate, schedule);
+      for (const change of bounded % 8 === 0 ? TUNED : []) {
+        const tuned = forecast.step({ ...candidate, ...change }, schedule);
+        ok(
+          tuned.stepMs >= leastTunedMs! * (1 - 1e-9),
+          `${name}, ${what}, ${JSON.stringify(change)}`,
+        );
+      }
       const share = leastStepMs(least, candidate.microBatches) / stepMs;
       const workShare = forecast.leastWorkMs!(candidate) / stepMs;
       ok(Math.max(share, workShare) <= 1 + 1e-9, `${name}, ${what}: ${share}, ${workShare}`);

@@ -13,6 +13,7 @@ import {
   type SimulatedTrainingOptions,
 } from "../actors/simulated_training/simulated_training.ts";
 import { print, printError } from "../console/terminal.ts";
+import { refusal } from "../kernels/internal.ts";
 import {
   delay,
   dfs,
@@ -186,11 +187,7 @@ async function writeTables(args: readonly string[]): Promise<void> {
   const names = args.length > 0 ? args : Object.keys(TABLES);
   const unknown = names.find((name) => !Object.hasOwn(TABLES, name));
   if (unknown !== undefined) {
-    throw new RangeError(
-      `Cannot make tables: each must be one of ${
-        Object.keys(TABLES).join(", ")
-      }, received ${unknown}`,
-    );
+    throw refusal("make tables", `each must be one of ${Object.keys(TABLES).join(", ")}`, unknown);
   }
   const page = new URL("../SIMULATION.md", import.meta.url);
   for (const name of names) {

@@ -15,6 +15,7 @@ import {
 } from "../actors/options/option.ts";
 import { TRAIN } from "../actors/options/train_table.ts";
 import about from "../deno.json" with { type: "json" };
+import { refusal } from "../kernels/internal.ts";
 import { quoted } from "./terminal.ts";
 
 /** Port of the page. */
@@ -311,9 +312,7 @@ export function convertValue(name: string, flag: Flag, raw: string): unknown {
   const { kind, choices = [], read, must } = flag;
   if (raw === "") throw new TypeError(`Cannot read flags: --${name} must have a value`);
   if (kind === "choice" && !read && !choices.includes(raw)) {
-    throw new RangeError(
-      `Cannot use --${name}: it must be one of ${choices.join(", ")}, received ${quoted(raw)}`,
-    );
+    throw refusal(`use --${name}`, `it must be one of ${choices.join(", ")}`, quoted(raw));
   }
   if (read !== undefined) {
     const value = read(raw);

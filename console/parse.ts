@@ -10,7 +10,7 @@ import { parse as parseToml } from "@std/toml/parse";
 import { existsSync, readFileSync } from "node:fs";
 import { basename, dirname, extname, join } from "node:path";
 import { commandLine } from "../actors/options/limits.ts";
-import { decodeText } from "../kernels/internal.ts";
+import { decodeText, refusal } from "../kernels/internal.ts";
 import { formatTable } from "../schedules/pictures/grid.ts";
 import { checkFile } from "./command.ts";
 import {
@@ -155,9 +155,7 @@ export function readKeptFlags<const T extends Flags>(
   mayImport = false,
 ): GivenFlags<T> {
   if (typeof kept !== "object" || kept === null || Array.isArray(kept)) {
-    throw new TypeError(
-      `Cannot use the flags of ${where}: they must be a record, received ${quoted(kept)}`,
-    );
+    throw refusal(`use the flags of ${where}`, "they must be a record", quoted(kept), TypeError);
   }
   const values: Record<string, unknown> = {};
   for (const [key, value] of Object.entries(kept)) {
@@ -169,9 +167,7 @@ export function readKeptFlags<const T extends Flags>(
       : typeof value === "string" || typeof value === "number";
     if (!isTyped) {
       const must = flag.kind === "switch" ? "true or false" : "text or a number";
-      throw new TypeError(
-        `Cannot use --${name} of ${where}: it must be ${must}, received ${quoted(value)}`,
-      );
+      throw refusal(`use --${name} of ${where}`, `it must be ${must}`, quoted(value), TypeError);
     }
     if (value === false) continue;
     const known = flag.kind === "part" && !mayImport ? { ...flag, kind: "choice" as const } : flag;
@@ -294,9 +290,7 @@ function nameFlags(said: Values, flags: Flags, where: string): Values {
     if (means === undefined) named.set(name, value);
     else if (value === true) named.set(name, means);
     else if (value !== false) {
-      throw new TypeError(
-        `Cannot use ${key} of ${where}: it must be true or false, received ${quoted(value)}`,
-      );
+      throw refusal(`use ${key} of ${where}`, "it must be true or false", quoted(value), TypeError);
     }
   }
   return Object.fromEntries(named);
@@ -417,9 +411,7 @@ export function rawArguments(
   });
   const words = parsed._.map(String);
   if (words.length > 0 && !takesWords) {
-    throw new TypeError(
-      `Cannot read flags: every argument must be a flag, received ${quoted(words[0]!)}`,
-    );
+    throw refusal("read flags", "every argument must be a flag", quoted(words[0]!), TypeError);
   }
   const values: Record<string, string | true> = {};
   for (const name of names) {
@@ -454,9 +446,7 @@ function checkSwitches(args: readonly string[], switches: readonly string[]): vo
     if (argument === "--") return;
     const [, name = "", value = ""] = /^--([^=]+)=(.*)$/s.exec(argument) ?? [];
     if (!switches.includes(name)) continue;
-    throw new RangeError(
-      `Cannot use --${name}: it must be true or false, received ${quoted(value)}`,
-    );
+    throw refusal(`use --${name}`, "it must be true or false", quoted(value));
   }
 }
 
@@ -492,7 +482,5 @@ function once(name: string, values: readonly string[]): string | undefined {
   const [value] = values;
   if (values.length <= 1 && value !== "") return value;
   const must = values.length > 1 ? "given once" : "followed by its value";
-  throw new TypeError(
-    `Cannot read the flags: --${name} must be ${must}, received ${quoted(values.join(" "))}`,
-  );
+  throw refusal("read the flags", `--${name} must be ${must}`, quoted(values.join(" ")), TypeError);
 }

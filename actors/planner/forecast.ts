@@ -13,7 +13,7 @@ import {
   type Precision,
   type Recompute,
 } from "../../kernels/mod.ts";
-import { formatLayout, partition, stateCount } from "../../kernels/internal.ts";
+import { formatLayout, partition, refusal, stateCount } from "../../kernels/internal.ts";
 import { heldBytes } from "../../schedules/analysis/memory.ts";
 import {
   findSchedule,
@@ -503,9 +503,7 @@ function openModels({ model }: ForecastOptions) {
   const programs = new Map<string, ModelProgram>();
   const compile: typeof compileModel = (source, recompute, how) => {
     if ((how?.slices ?? 1) > 1 && source.withSlices === undefined) {
-      throw new RangeError(
-        `Cannot plan with slices: the model must have sequences, received ${source.name}`,
-      );
+      throw refusal("plan with slices", "the model must have sequences", source.name);
     }
     const key = `${source.samples} ${recompute} ${how?.precision} ${how?.slices ?? 1}`;
     const known = programs.get(key) ?? compileModel(source, recompute, how);

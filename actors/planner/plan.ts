@@ -10,7 +10,7 @@
  * @module
  */
 
-import { mebibytes } from "../../kernels/internal.ts";
+import { mebibytes, refusal } from "../../kernels/internal.ts";
 import { chooseLayout, type HostLayout } from "../../schedules/internal.ts";
 import { createSchedule, type Schedule, type WorkerTimes } from "../../schedules/mod.ts";
 import { copiesOf, pipelineCount } from "../pipeline/layout.ts";
@@ -565,9 +565,7 @@ export function scheduleOf(
 ): Schedule {
   const schedule = createSchedule(name, { ...options, workers, microBatches });
   if (schedule.workers === workers) return schedule;
-  throw new RangeError(
-    `Cannot plan the schedule ${name}: it must have ${workers} workers, received ${schedule.workers}`,
-  );
+  throw refusal(`plan the schedule ${name}`, `it must have ${workers} workers`, schedule.workers);
 }
 
 /** A planned run after some losses. */

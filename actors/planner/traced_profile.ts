@@ -5,6 +5,7 @@
  * @module
  */
 
+import { refusal } from "../../kernels/internal.ts";
 import type { StepOutcome } from "../pipeline/step.ts";
 import { readStep, type StepTimeline } from "../run/timeline.ts";
 import { type FoundCost, foundOf, mapFields } from "./costs.ts";
@@ -193,9 +194,7 @@ export function tracedCosts(
   microBatch: number | undefined,
 ): { readonly stages: readonly FoundCost[]; readonly scaled: readonly string[] } {
   const traced = layers.filter(({ kind }) => kind === STAGE_KIND), [first] = traced;
-  if (!first) {
-    throw new RangeError("Cannot predict: the profile of a trace must have stages, received none");
-  }
+  if (!first) throw refusal("predict", "the profile of a trace must have stages", "none");
   const works = stages.map((facts) =>
     facts.reduce((sum, one) => sum + one.forwardFlops + one.backwardFlops, 0)
   );

@@ -9,7 +9,7 @@
 import { TRAINING_SPECS } from "../../actors/run/run_journal.ts";
 import type { ActorFactory, Message } from "../../actors/runtime/mod.ts";
 import type { DeviceChoice } from "../../kernels/mod.ts";
-import { elementCount, resolveDevices } from "../../kernels/internal.ts";
+import { elementCount, refusal, resolveDevices } from "../../kernels/internal.ts";
 
 /** Makes any actor. */
 type AnyFactory = ActorFactory<unknown, Message>;
@@ -71,7 +71,5 @@ function assertHarmless(value: unknown, sum: { bytes: number }): void {
 function assertWhole(model: Uint8Array): void {
   const text = new TextDecoder("latin1").decode(model);
   if (!text.includes(EXTERNAL)) return;
-  throw new RangeError(
-    "Cannot replay: a model of the journal must hold its data, received a model that names a file",
-  );
+  throw refusal("replay", "a model of the journal must hold its data", "a model that names a file");
 }

@@ -41,7 +41,13 @@ import {
   type Tokenizer,
   type TokenizerName,
 } from "../../kernels/mod.ts";
-import { inputFileProblem, type LoraOptions, TOKENIZER_BYTES_MAX } from "../../kernels/internal.ts";
+import {
+  assertInput,
+  inputFileProblem,
+  type LoraOptions,
+  refusal,
+  TOKENIZER_BYTES_MAX,
+} from "../../kernels/internal.ts";
 import { meantRun } from "../../actors/run_folder/read.ts";
 import { inOneLine, printError, quoted } from "../terminal.ts";
 import { ensure } from "./common.ts";
@@ -67,9 +73,7 @@ export async function findCheckpoint(
   const more = inputFileProblem(path) === "a folder"
     ? "; a folder of Hugging Face has a config.json next to its weights"
     : meantRun(path);
-  throw new RangeError(
-    `Cannot ${doing}: ${flag} must hold a checkpoint, received ${quoted(path)}${more}`,
-  );
+  throw refusal(doing, `${flag} must hold a checkpoint`, `${quoted(path)}${more}`);
 }
 
 /** The name of the file of a tokenizer. */
@@ -180,11 +184,7 @@ export function readTokenizerFile({ paths, sha256 }: TokenizerPlaces): Tokenizer
   const hash = createHash("sha256").update(content).digest("hex");
   const must = `it must be the tokenizer of the run, with SHA-256 ${sha256}`;
   const isSame = sha256 === undefined || hash === sha256;
-  ensure(
-    isSame,
-    `Cannot read ${inOneLine(path)}: ${must}, received one with ${hash}`,
-    RangeError,
-  );
+  assertInput(isSame, `read ${inOneLine(path)}`, must, `one with ${hash}`);
   return { path, sha256: hash, content };
 }
 

@@ -8,6 +8,7 @@ import { basename, dirname, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { folderEntries, stepFolder, stepFolders } from "../../actors/checkpoints/format.ts";
 import { claimFolder, lockFolder } from "../../actors/checkpoints/lock.ts";
+import { refusal } from "../../kernels/internal.ts";
 import { type CommandSyntax, COMMON_FLAGS, type FlagValues, withDefaults } from "../flag.ts";
 import { parseArguments } from "../parse.ts";
 import { makeRunFolder, nextRunFolder } from "../../actors/run_folder/read.ts";
@@ -163,9 +164,7 @@ async function ofTrain(flags: LaunchFlags, args: readonly string[], made: Dispos
   const request = await readTrainFlags(args), { out: said, flags: { model, overwrite } } = request;
   const isMpi = request.given.includes("runtime");
   if (isMpi && request.flags.runtime !== "mpi") {
-    throw new RangeError(
-      `Cannot launch: --runtime must be mpi, received ${request.flags.runtime}`,
-    );
+    throw refusal("launch", "--runtime must be mpi", request.flags.runtime);
   }
   if (flags.out !== undefined) {
     throw new TypeError("Cannot launch: --out must come after --, among the flags of train");
@@ -177,9 +176,7 @@ async function ofTrain(flags: LaunchFlags, args: readonly string[], made: Dispos
     );
   }
   if (flags.ranks !== undefined && flags.ranks !== ranks) {
-    throw new RangeError(
-      `Cannot launch: --ranks must be ${ranks}, as the flags of train say, received ${flags.ranks}`,
-    );
+    throw refusal("launch", `--ranks must be ${ranks}, as the flags of train say`, flags.ranks);
   }
   const out = said ?? newFolder(model, flags, made);
   if (!overwrite) await checkOwn(out, request.flags.resume);
@@ -229,9 +226,7 @@ function ranksOf({ flags: { map, replicas }, schedule }: TrainRequest): number {
 function ofCommand(flags: LaunchFlags, command: readonly string[]) {
   const { ranks, out, "max-restarts": maxRestarts } = flags;
   if (ranks === undefined) {
-    throw new TypeError(
-      `Cannot launch: --ranks must say how many ranks run ${command[0]}, received none`,
-    );
+    throw refusal("launch", `--ranks must say how many ranks run ${command[0]}`, "none", TypeError);
   }
   if (out === undefined && maxRestarts > 0) {
     throw new TypeError(

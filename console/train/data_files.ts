@@ -23,6 +23,7 @@ import {
   decodeText,
   inputFileProblem,
   knowTokens,
+  refusal,
   TEXT_BYTES_MAX,
   tokenBytesOf,
   TOKENS_BYTES_MAX,
@@ -398,9 +399,7 @@ function checkTyped(
     received: unknown,
     more = "",
   ) => {
-    throw new RangeError(
-      `Cannot use --${name}: it must be ${must}, the ${keyOf(name)}, received ${received}${more}`,
-    );
+    throw refusal(`use --${name}`, `it must be ${must}, the ${keyOf(name)}`, `${received}${more}`);
   };
   const typed = { ...given, tie: takenBack.includes("tie") ? false : given.tie };
   for (const name of Object.keys(SIZE_FLAGS) as (keyof typeof SIZE_FLAGS)[]) {

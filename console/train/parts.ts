@@ -25,7 +25,7 @@ import { openTask, type Task } from "../../actors/registry/task.ts";
 import type { KeptComponent, KeptComponents } from "../../actors/run_folder/metrics_file.ts";
 import type { RunFacts } from "../../actors/run_folder/write.ts";
 import { packageActor } from "../../actors/sandbox/host.ts";
-import { decodeLengths } from "../../kernels/internal.ts";
+import { decodeLengths, refusal } from "../../kernels/internal.ts";
 import { parseTokenizer, type TokenizerName } from "../../kernels/mod.ts";
 import { scheduleOptionsOf } from "../commands/schedule_flags.ts";
 import { optionsOfFlags } from "../flag.ts";
@@ -127,9 +127,7 @@ function nameOfData(
   const file = files.tokens ? "tokens" : files.text ? "text" : undefined;
   const isOwn = flags.data !== undefined && !INHERITED_FLAGS.data.choices.includes(flags.data);
   if (file && given.includes("data") && isOwn) {
-    throw new TypeError(
-      `Cannot train: the data must come from one place, received --data and --${file}`,
-    );
+    throw refusal("train", "the data must come from one place", `--data and --${file}`, TypeError);
   }
   const name = file ?? flags.data ?? model.value.data;
   if (name !== undefined) return name;

@@ -13,7 +13,7 @@ import { locateCheckpoint } from "../../actors/checkpoints/read.ts";
 import type { TensorSource } from "../../actors/checkpoints/tensors.ts";
 import { readAdapterConfig } from "../../actors/checkpoints/peft.ts";
 import { checkSizes, formatLora } from "../../actors/options/limits.ts";
-import { inputFileProblem } from "../../kernels/internal.ts";
+import { inputFileProblem, refusal } from "../../kernels/internal.ts";
 import type { Schedule } from "../../schedules/mod.ts";
 import { checkFile } from "../command.ts";
 import { readScheduleFile } from "../commands/schedule.ts";
@@ -117,9 +117,7 @@ function inheritedFlags(
   const kept: Values = readKeptFlags(config.flags ?? {}, INHERITED_FLAGS, path);
   const fixed = takenBack.find((name) => kept[name] === true && Object.hasOwn(MODEL_FLAGS, name));
   if (fixed !== undefined) {
-    throw new RangeError(
-      `Cannot resume from ${path}: --${fixed} must be true, as in this checkpoint, received false`,
-    );
+    throw refusal(`resume from ${path}`, `--${fixed} must be true, as in this checkpoint`, "false");
   }
   return Object.fromEntries(Object.entries(kept).filter(([name]) => !takenBack.includes(name)));
 }
@@ -365,9 +363,7 @@ function choicesOf(flags: TrainFlags, kept: KeptRun | undefined): readonly Sched
 /** Refuses flags that exclude each other. */
 function checkTogether(given: GivenTrainFlags): void {
   if (given.text !== undefined && given.tokens !== undefined) {
-    throw new TypeError(
-      "Cannot train: the data must come from one file, received --text and --tokens",
-    );
+    throw refusal("train", "the data must come from one file", "--text and --tokens", TypeError);
   }
   if (given["token-lengths"] !== undefined && given.tokens === undefined) {
     throw new TypeError(
@@ -375,9 +371,7 @@ function checkTogether(given: GivenTrainFlags): void {
     );
   }
   if (given["trace-steps"] && given.trace === undefined) {
-    throw new TypeError(
-      "Cannot trace: --trace must name the file for --trace-steps, received none",
-    );
+    throw refusal("trace", "--trace must name the file for --trace-steps", "none", TypeError);
   }
   const own = (Object.keys(ONNX_FLAGS) as (keyof typeof ONNX_FLAGS)[]).find((flag) => given[flag]);
   if (own !== undefined && !isOnnxFile(given.model)) {

@@ -18,6 +18,7 @@ import { follow, isFollower, lead, letLeaderSpeak } from "../../actors/run/mpi_r
 import { trainAs } from "../../actors/run/train.ts";
 import { type KeptComponents, RUN_FILES } from "../../actors/run_folder/metrics_file.ts";
 import { launchedRanks } from "../../actors/transports/mpi/library.ts";
+import { refusal } from "../../kernels/internal.ts";
 import type { CommandContext } from "../command.ts";
 import { mergedWeights } from "../commands/trained.ts";
 import { optionsOfFlags } from "../flag.ts";
@@ -66,9 +67,7 @@ function openEventLog(
 ): Tracker | undefined {
   if (log === "none") return undefined;
   if (directory === undefined) {
-    throw new TypeError(
-      `Cannot use --log ${log}: --out must say where its files go, received none`,
-    );
+    throw refusal(`use --log ${log}`, "--out must say where its files go", "none", TypeError);
   }
   const tracker = tensorboard(directory);
   let isFailed = false;
@@ -270,9 +269,7 @@ function optionsOf(
   }
   if (!every) refuseWithoutEvaluations(flags, heldOut ? undefined : parts.data.value.name);
   if (flags["keep-best"] && directory === undefined) {
-    throw new TypeError(
-      "Cannot use --keep-best: --out must say where checkpoints go, received none",
-    );
+    throw refusal("use --keep-best", "--out must say where checkpoints go", "none", TypeError);
   }
   const config = checkpointConfig(request, task.config, keptComponents(parts));
   return {

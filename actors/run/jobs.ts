@@ -49,7 +49,7 @@ const LEFT_OUT = [
 
 /** The values of options that runs of jobs can have. */
 const ALLOWED: Readonly<Record<string, readonly unknown[]>> = {
-  runtime: ["workers", "local"],
+  runtime: ["workers", "local", "mpi", "nats"],
   replicas: [1],
   precision: ["fp32"],
   verify: ["none"],
@@ -79,7 +79,8 @@ export function withJobs(given: TrainOptions): TrainOptions & Pick<RunOptions, "
   }
   for (const [name, values] of Object.entries(ALLOWED)) {
     const value = options[name as keyof typeof options] ?? values[0];
-    ensure(values.includes(value), `${name} must be ${values.join(" or ")}`, value);
+    const known = values.length > 1 ? `one of ${values.join(", ")}` : `${values[0]}`;
+    ensure(values.includes(value), `${name} must be ${known}`, value);
   }
   const jobs = known.map((job, i) => {
     const { name, data, start = 1, steps = given.steps! } = job, none = `none of ${name}`;

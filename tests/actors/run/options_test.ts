@@ -48,7 +48,10 @@ const JOBS: typeof REFUSED = [
   ],
   [{ progress: true }, "RangeError: …progress must be left out, received boolean"],
   [{ replicas: 2 }, "RangeError: …replicas must be 1, received 2"],
-  [{ runtime: "serial" }, "RangeError: …runtime must be workers or local, received serial"],
+  [
+    { runtime: "serial" },
+    "RangeError: …runtime must be one of workers, local, mpi, nats, received serial",
+  ],
   [{ precision: "fp16" }, "RangeError: …precision must be fp32, received fp16"],
   [
     { schedule: "chimera", workers: 2 },

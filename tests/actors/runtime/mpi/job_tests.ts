@@ -8,10 +8,12 @@ import { join } from "node:path";
 import { locateCheckpoint } from "../../../../actors/checkpoints/read.ts";
 import type { TrainOptions } from "../../../../actors/options/train_options.ts";
 import { follow, isFollower, lead, rankTransport } from "../../../../actors/run/mpi_run.ts";
-import type { Batch } from "../../../../kernels/mod.ts";
+import { train } from "../../../../actors/run/train.ts";
+import { initialValues } from "../../../../kernels/internal.ts";
+import { type Batch, compileModel, gpt2 } from "../../../../kernels/mod.ts";
 import { atDepth, IS_DEEP } from "../../../depth.ts";
 import { inFolder, namesIn } from "../../../in_folder.ts";
-import { outcome, type Sizes, trained, unequalBatches } from "../../runs.ts";
+import { batchesOf, outcome, type Sizes, trained, unequalBatches } from "../../runs.ts";
 import { B, batch, RINGS } from "../../run/own_layers.ts";
 import { runContract } from "../contract.ts";
 import { CROSSINGS } from "../contract/isolates.ts";
@@ -50,6 +52,32 @@ const PLACE: Place = { isolate: "mpi", transport: await rankTransport({}, [0, 1,
 
 if (hasRest && IS_DEEP) runContract(PLACE);
 else if (hasRest) { for (const suite of [MESSAGES, STOPS, CROSSINGS]) register(PLACE, suite); }
+
+/** Trains two adapters on one pipeline; returns the hash of each. */
+async function trainJobs(run: Run): Promise<Record<string, string>> {
+  const data = batchesOf(SIZES), lora = { rank: 2, target: ["c_attn"] };
+  const jobs = [
+    { name: "one", data, lora },
+    { name: "two", data: data.slice(3), lora, start: 2, steps: 1 },
+  ];
+  const weights = new Map(
+    compileModel(gpt2(SIZES, SIZES.microBatch), "none").parameters.map(({ name, spec }) =>
+      [name, initialValues(spec, name, 1)] as const
+    ),
+  );
+  const model = gpt2(SIZES, SIZES.microBatch), hashes: Record<string, string> = {};
+  const options = { model, weights, jobs, microBatches: 4, steps: 2, device: "reference" } as const;
+  for await (const event of train({ ...options, workers: 2, ...run })) {
+    if (event.type === "job") hashes[event.job] = event.weightsHash;
+  }
+  return hashes;
+}
+
+async function assertJobs() {
+  const here = await trainJobs({ runtime: "local" });
+  assert.deepEqual(Object.keys(here).sort(), ["one", "two"]);
+  assert.deepEqual(await trainJobs(onRanks({ workers: 2 })), here);
+}
 
 async function assertSums() {
   for (let n = 0; n < 2; n++) await addOnce(await rankTransport({}, RANKS, COLUMNS));
@@ -191,6 +219,7 @@ if (hasSmoke) {
   jobTest("MPI adds gradients as the copies do, except for the order of sums", assertReduced);
 }
 if (hasRest) {
+  jobTest("jobs on one pipeline of ranks have the bits of one isolate", assertJobs);
   jobTest("a step given up and a worker that fails leave no trace in later sums", assertNoTrace);
   jobTest(
     "ranks write shards of checkpoints, from which other layouts resume",

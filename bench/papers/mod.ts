@@ -177,7 +177,10 @@ machines. \`deno task bench papers > docs/papers.md\` writes this page from
 [bench/papers/](../bench/papers/mod.ts).`,
     describeCounts(rows),
     `A miss is another choice, or off by more than 10 %. A fitted figure sets a constant of a machine,
-so that it predicts nothing: the last table names every constant, and what it is fitted to.`,
+so that it predicts nothing: the last table names every constant, and what it is fitted to. The
+model itself (which messages overlap, how all-reduces slow above 64 copies, which figures set
+constants) was chosen with all figures in view, so the counts say how well it describes these
+papers, not how well it predicts others.`,
     ...describeRows(rows),
     ...describeModels(),
     ...describeFacts(),

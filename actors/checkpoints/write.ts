@@ -87,7 +87,7 @@ async function existingFolder(path: string): Promise<string> {
 /**
  * Returns the error of a file or folder that cannot be written.
  *
- * @param left what there is then.
+ * @param left state of the disk after the error.
  */
 export const diskError = (path: string, cause: unknown, left: string): Error =>
   new Error(

@@ -33,7 +33,7 @@ interface KeptDevice {
 /** The devices that this isolate keeps for later workers; undefined unless it has a home. */
 let kept: KeptDevice[] | undefined;
 
-/** Opens a device, or takes one that an earlier worker of this home has left. */
+/** Opens a device, or takes the device that an earlier worker of this home left. */
 export async function takeDevice(
   name: string,
   options: DeviceOptions,

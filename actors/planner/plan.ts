@@ -465,14 +465,14 @@ class PlanSearch {
     if (cut === run) return even;
     // Schedules that are equal for stages of equal work may differ with other cuts.
     const varied = this.#varied({ ...cut, alike: [] }, schedule);
-    return isGain(varied, even) ? varied : even;
+    return varied.stepMs < gainMs(even) ? varied : even;
   }
 
   /** Tunes the bucket and then k. They only affect the all-reduce, so only the best runs are tuned. */
   #tunedStepEnd(run: CandidateRun): CandidateRun {
     const { bucketSizes = [], coarsenings = [] } = this.space, schedule = scheduleOf(run);
     if (run.replicas * pipelineCount(schedule) === 1) return run;
-    if (run.leastTunedMs >= run.stepMs * (1 - TUNED_GAIN)) return run;
+    if (run.leastTunedMs >= gainMs(run)) return run;
     const buckets = bucketSizes.map((bucketSize) => ({ bucketSize }));
     const inBuckets = this.#shortest(run, schedule, buckets);
     return this.#shortest(inBuckets, schedule, coarsenings.map((coarsening) => ({ coarsening })));
@@ -487,10 +487,9 @@ class PlanSearch {
     return changes.reduce<CandidateRun>((best, change) => {
       const candidate = { ...candidateOf(run), ...change };
       // A bucket that is larger than a stage is refused.
-      const most = best.stepMs * (1 - TUNED_GAIN);
-      const made = orRefusal(() => this.#predicted(candidate, schedule, most));
+      const made = orRefusal(() => this.#predicted(candidate, schedule, gainMs(best)));
       if (typeof made === "string" || made instanceof RangeError) return best;
-      return isGain(made, best) ? { ...made, alike: run.alike } : best;
+      return { ...made, alike: run.alike };
     }, run);
   }
 
@@ -552,8 +551,8 @@ function placeIn(placed: readonly Placed[], one: Placed): number {
 /** Minimum relative gain of a bucket size, a k or a layout. */
 const TUNED_GAIN = 0.001;
 
-const isGain = (changed: CandidateRun, run: CandidateRun): boolean =>
-  changed.stepMs < run.stepMs * (1 - TUNED_GAIN);
+/** The milliseconds to which a change must shorten a step. */
+const gainMs = ({ stepMs }: CandidateRun): number => stepMs * (1 - TUNED_GAIN);
 
 /**
  * Creates the schedule of a candidate.

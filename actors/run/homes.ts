@@ -86,7 +86,7 @@ export class Homes {
     return { ...init, workers: init.workers.map(withoutStates), spawned };
   }
 
-  /** Ends all workers; their homes remain, except those that do not answer. */
+  /** Ends all workers; homes that answer remain. */
   async empty(): Promise<void> {
     await Promise.all(this.#homes.map(async (home) => {
       if (home.isGone) return;

@@ -227,7 +227,7 @@ async function weightsOf(
 
 const isPage = () => !("Deno" in globalThis) && "location" in globalThis;
 
-/** Returns the URL of what is fetched: of everything in a page. */
+/** Returns the URL of a run that is fetched; in a page all are. */
 function urlOf(run: string): URL | undefined {
   if (isPage()) return new URL(run, globalThis.location.href);
   return /^https?:/.test(run) ? new URL(run) : undefined;

@@ -331,13 +331,13 @@ interface CheckOptions {
 }
 
 /** Repeats of each step, steps of a repeat, and rounds of warmup. */
-const REPEATS = 5, STEPS = 4, WARMUP = 2;
+const REPEATS = 7, STEPS = 3, WARMUP = 1;
 
 /** Number of runs that are open together, each with an isolate for each worker. */
 const GROUP = 8;
 
 /** Minimum milliseconds of measuring each model under each load, in a round. */
-const PROBE_MS = 200;
+const PROBE_MS = 400;
 
 /** A running configuration. */
 interface OpenConfiguration {
@@ -383,7 +383,7 @@ async function* checkGroup(
     const run = stack.use(await openMeasuredRun(runOptions(configuration, options)));
     open.push({ configuration, run, repeats: [], parts: [] });
   }
-  for (let round = -WARMUP; round < REPEATS * STEPS; round++) {
+  for (let round = -WARMUP; round < REPEATS; round++) {
     if (round === 0) meter.reset();
     const order = round % 2 === 0 ? open : open.toReversed();
     // Costs are measured between the steps.
@@ -406,14 +406,19 @@ async function* checkGroup(
   }
 }
 
-/** Takes a step of each run. A repeat is the mean of several rounds in a row. */
+/**
+ * Takes steps of each run in a row. The first does not count: isolates that were idle have returned
+ * memory, which doubles the end of a step with replicas.
+ */
 async function takeSteps(open: readonly OpenConfiguration[], round: number): Promise<void> {
   for (const { configuration: { options }, run, repeats, parts } of open) {
-    const { ms, traces } = await run.step();
-    if (round < 0) continue;
-    const repeat = Math.floor(round / STEPS);
-    repeats[repeat] = (repeats[repeat] ?? 0) + ms / STEPS;
-    parts.push(measuredParts(ms, traces, options.replicas ?? 1));
+    await run.step();
+    for (let taken = 0; taken < STEPS; taken++) {
+      const { ms, traces } = await run.step();
+      if (round < 0) continue;
+      repeats[round] = (repeats[round] ?? 0) + ms / STEPS;
+      parts.push(measuredParts(ms, traces, options.replicas ?? 1));
+    }
   }
 }
 

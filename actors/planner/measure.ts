@@ -44,15 +44,10 @@ import {
   type Trips,
 } from "./measure_links.ts";
 import { busyIntegral } from "./predict.ts";
-import type { TimedSum } from "./probe.ts";
+import { forKinds, type TimedSum } from "./probe.ts";
+import { type LoadTimes, type ProbedModel, Probes } from "./probe_layers.ts";
 import {
-  addTimes,
-  type LayerTimes,
-  type LoadTimes,
-  type ProbedModel,
-  Probes,
-} from "./probe_layers.ts";
-import {
+  factsKey,
   type LayerCost,
   type LayerFacts,
   type LinearCost,
@@ -127,8 +122,8 @@ function actionFactor(
   if (!first) return 1;
   const found = openLayerCosts(upTo, first.device);
   const below = Math.max(0, ...upTo.map((one) => one.atOnce).filter((load) => load < atOnce));
-  let tookMs = 0, lowMs = 0, highMs = 0;
-  for (const traces of steps) {
+  return medianFactor(steps.map((traces) => {
+    let tookMs = 0, lowMs = 0, highMs = 0;
     const spans = traces.flatMap((trace, worker) => trace.map((one) => readSpan(one, worker)))
       .filter(computes);
     const load = meanLoad(spans), share = (load - below) / (atOnce - below);
@@ -140,8 +135,14 @@ function actionFactor(
       if (below > 0) lowMs += (1 - share) * sum(below);
       highMs += (below > 0 ? share : 1) * sum(atOnce);
     }
-  }
-  return highMs > 0 ? Math.max(FACTOR_MIN, (tookMs - lowMs) / highMs) : 1;
+    return (tookMs - lowMs) / highMs;
+  }));
+}
+
+/** Returns the median of the factors of several steps, which one slow step does not change. */
+function medianFactor(factors: readonly number[]): number {
+  const finite = factors.filter(Number.isFinite);
+  return finite.length > 0 ? Math.max(FACTOR_MIN, median(finite)) : 1;
 }
 
 /** Minimum ratio: lower values are noise, since workers are not much faster than probes. */
@@ -167,8 +168,8 @@ function endFactor(
   stages: readonly (readonly LayerFacts[])[],
   steps: CalibratedLoad["steps"],
 ): number {
-  let tookMs = 0, predictedMs = 0;
-  for (const traces of steps) {
+  return medianFactor(steps.map((traces) => {
+    let tookMs = 0, predictedMs = 0;
     for (const [worker, trace] of traces.entries()) {
       const parameters = stages[worker]!.reduce((sum, one) => sum + one.parameters, 0);
       predictedMs += linearMs(optimizer, parameters) + linearMs(norm, parameters);
@@ -177,8 +178,8 @@ function endFactor(
         if (kind === "optimizer" || kind === "reduce") tookMs += end - start;
       }
     }
-  }
-  return predictedMs > 0 ? Math.max(FACTOR_MIN, tookMs / predictedMs) : 1;
+    return tookMs / predictedMs;
+  }));
 }
 
 function scaled(cost: LayerCost, factor: number): LayerCost {
@@ -206,35 +207,38 @@ interface MeasuredFacts {
   readonly models: readonly Pick<ProbedModel, "microBatch" | "recompute">[];
 }
 
-/** Returns the costs of layers from any number of rounds. */
+/** Returns the costs of layers: the median of the rounds' means, which one slow round does not change. */
 export function layerCosts(
   rounds: readonly LoadTimes[],
   { device, sizes, models }: MeasuredFacts,
 ): LayerCost[] {
-  const grouped = new Map<string, { times: LoadTimes; layers: Map<string, LayerTimes> }>();
-  for (const times of rounds) {
-    const key = `${times.model} ${times.atOnce}`;
-    const group = grouped.get(key) ?? { times, layers: new Map() };
-    for (const { facts, sums } of times.layers.values()) addTimes(group.layers, facts, sums);
-    grouped.set(key, group);
-  }
-  return [...grouped.values()].flatMap(({ times: { model, atOnce }, layers }) =>
-    [...layers.values()].flatMap(({ facts, sums }): LayerCost[] => {
-      if (sums.F.runs === 0 || sums.B.runs === 0) return [];
-      const { microBatch, recompute } = models[model]!;
+  const groups = Map.groupBy(rounds, ({ model, atOnce }) => `${model} ${atOnce}`);
+  return [...groups.values()].flatMap((group) => {
+    const { model, atOnce } = group[0]!, { microBatch, recompute } = models[model]!;
+    const all = Map.groupBy(
+      group.flatMap(({ layers }) => [...layers.values()]),
+      ({ facts }) => factsKey(facts),
+    );
+    return [...all.values()].flatMap((layer): LayerCost[] => {
+      const { F, B, I, W } = forKinds((kind) => medianMs(layer.map(({ sums }) => sums[kind])));
+      if (F === undefined || B === undefined) return [];
       return [{
-        ...facts,
+        ...layer[0]!.facts,
         ...{ sizes, microBatch, device, recompute, atOnce },
-        forwardMs: meanOf(sums.F),
-        backwardMs: meanOf(sums.B),
+        forwardMs: F,
+        backwardMs: B,
         // The first layer has no gradient for its input, so its W is the whole backward.
-        ...sums.W.runs > 0 && { inputMs: meanOf(sums.I), weightMs: meanOf(sums.W) },
+        ...W !== undefined && { inputMs: I ?? 0, weightMs: W },
       }];
-    })
-  );
+    });
+  });
 }
 
-const meanOf = ({ runs, ms }: TimedSum) => runs === 0 ? 0 : ms / runs;
+/** Returns the median of the mean durations of several rounds; undefined without runs. */
+function medianMs(sums: readonly TimedSum[]): number | undefined {
+  const means = sums.filter(({ runs }) => runs > 0).map(({ runs, ms }) => ms / runs);
+  return means.length > 0 ? median(means) : undefined;
+}
 
 /** Measurements of the costs once a step. */
 const ONCE = { optimizer: "optimizerMs", vote: "voteMs", norm: "normMs", end: "endMs" } as const;
@@ -242,10 +246,10 @@ const ONCE = { optimizer: "optimizerMs", vote: "voteMs", norm: "normMs", end: "e
 /** Returns the costs once a step, for each load. */
 export function loadCosts(rounds: readonly LoadTimes[]): LoadCost[] {
   return [...new Set(rounds.map(({ atOnce }) => atOnce))].map((atOnce) => {
-    const all = rounds.filter((one) => one.atOnce === atOnce).flatMap(({ closing }) => closing);
-    const millions = all.reduce((sum, { parameters }) => sum + parameters, 0) / 1e6;
+    const all = rounds.filter((one) => one.atOnce === atOnce).flatMap(({ closing }) => closing)
+      .filter(({ parameters }) => parameters > 0);
     const perMillion = (name: typeof ONCE[keyof typeof ONCE]) =>
-      millions === 0 ? 0 : all.reduce((sum, one) => sum + one[name], 0) / millions;
+      all.length === 0 ? 0 : median(all.map((one) => one[name] / (one.parameters / 1e6)));
     return {
       atOnce,
       ...mapFields(ONCE, (name): LinearCost => ({ ms: 0, msPerMillion: perMillion(name) })),
@@ -368,11 +372,10 @@ export async function openMeter(options: MeterOptions) {
   const round = async (forMs: number) => {
     rounds.layers.push(...await probes.measure(forMs));
     for (const [name, play] of links) rounds.links.get(name)!.push(await play());
+    await tiny.step();
     rounds.tiny.push(await takeTinySteps(tiny));
-    if (copies) rounds.reduces.push(reduceMs((await copies.step()).traces));
-    for (const [i, { run }] of runs.entries()) {
-      rounds.runs[i]!.steps.push((await run.step()).traces);
-    }
+    if (copies) rounds.reduces.push(reduceMs(await warmTraces(copies)));
+    for (const [i, { run }] of runs.entries()) rounds.runs[i]!.steps.push(await warmTraces(run));
   };
   return {
     round,
@@ -386,6 +389,12 @@ export async function openMeter(options: MeterOptions) {
     }),
     [Symbol.asyncDispose]: () => stack.disposeAsync(),
   };
+}
+
+/** Returns the traces of a second step: the first is slower, since its isolates were idle. */
+async function warmTraces(run: MeasuredRun): Promise<CalibratedLoad["steps"][number]> {
+  await run.step();
+  return (await run.step()).traces;
 }
 
 /** Returns the bytes of the models: the probes and the run of each load have a copy each. */

@@ -165,9 +165,8 @@ const COARSENING = 4;
  */
 export function predictStep(profile: Profile, options: PredictOptions): Prediction {
   const { schedule } = chooseSchedule({
+    ...options,
     schedule: options.schedule ?? "1f1b",
-    scheduleOptions: options.scheduleOptions ?? {},
-    policy: options.policy,
     workers: options.workers ?? 1,
     microBatches: options.microBatches ?? 4,
   });

@@ -73,7 +73,13 @@ const about = {
   models: [{ microBatch: 4, recompute: "none" as const }],
 };
 
-Deno.test("the cost of a layer is the mean of its runs over all rounds, for each load", () => {
+Deno.test("the cost of a layer is the median of the means of its rounds, for each load", () => {
+  const slow = {
+    layers: new Map([["mlp", {
+      facts: mlpFacts,
+      sums: { F: { runs: 1, ms: 900 }, B: { runs: 1, ms: 900 }, I: none, W: none },
+    }]]),
+  };
   const slower = {
     layers: new Map([["mlp", {
       facts: mlpFacts,
@@ -86,7 +92,8 @@ Deno.test("the cost of a layer is the mean of its runs over all rounds, for each
     [[1, 4, 6, 0, 3], [2, 5, 7, 0, 3]],
   );
   assert.equal(costs[0]!.microBatch, 4);
-  assert.deepEqual(layerCosts([round(1)], about)[0]!.weightMs, undefined);
+  const [one] = layerCosts([round(1), round(1, slow), round(1)], about);
+  assert.deepEqual([one!.forwardMs, one!.backwardMs, one!.weightMs], [3, 5, undefined]);
 });
 
 Deno.test("the spread is that of the first stage; the use of cores by other programs is noted", () => {

@@ -96,6 +96,11 @@ Deno.test("recomputation costs forwards, except for fresh activations", () => {
     ...{ recomputeInterval: 9, workers: 1, schedule: "zb-h1", microBatches: 1 },
   });
   assert.equal(whole.model.stages[0]!.weightMs, whole.model.stages[0]!.backwardMs);
+  // As in a run, a message-driven backward is whole with an interval.
+  const driven = { recomputeInterval: 1, workers: 2, schedule: "message-driven" };
+  const { lists } = predict(profileOf(), driven).simulated.schedule;
+  const kinds = lists.flatMap((list) => Array.from(list, ({ kind }) => kind));
+  assert.deepEqual(new Set(kinds), new Set(["F", "B"]));
 });
 
 Deno.test("a recomputation before its backward takes the time of its forwards", () => {

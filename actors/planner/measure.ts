@@ -24,7 +24,7 @@ import { ISOLATE_BYTES } from "../options/limits.ts";
 import type { StepOutcome } from "../pipeline/step.ts";
 import type { RunDevices } from "../run/devices.ts";
 import { totalMemory } from "../run/memory.ts";
-import { computes, readSpan, type Span } from "../run/timeline.ts";
+import { computes, readSpan, readStep, type Span } from "../run/timeline.ts";
 import { type PlaceName } from "../runtime/mod.ts";
 import { createSystem } from "../transports/system.ts";
 import { mapFields, openLayerCosts } from "./costs.ts";
@@ -62,6 +62,7 @@ import {
   type Spread,
   variationOf,
 } from "./profile.ts";
+import { pausesOf } from "./traced_profile.ts";
 
 /** Steps of a run with one model and load. */
 export interface CalibratedLoad {
@@ -413,6 +414,9 @@ function profileOf(
 ): Omit<Profile, "machine" | "reduce"> {
   const costs = Object.fromEntries([...links].map(([name, trips]) => [name, linkOf(trips)]));
   const { dispatchMs, stepMs } = overheadsOf(tiny, costs[isolate]!.latencyMs);
+  const workers = Math.max(...runs.map(({ atOnce }) => atOnce));
+  const pauses = runs.filter(({ atOnce }) => atOnce === workers)
+    .flatMap(({ steps }) => steps.flatMap((traces) => pausesOf(readStep(traces).workers)));
   const facts = { device: device.name, sizes, models };
   const costsOf = (model: number) => layerCosts(layers.filter((one) => one.model === model), facts);
   const { loads, layers: calibrated } = calibrate({
@@ -432,7 +436,8 @@ function profileOf(
     spread,
     optimizer,
     links: costs,
-    dispatchMs,
+    // A worker of a pipeline also handles messages between its actions.
+    dispatchMs: pauses.length > 0 ? Math.max(dispatchMs, median(pauses)) : dispatchMs,
     closing: { ...closing, stepMs },
     loads,
     notes: loadNotes(spread),

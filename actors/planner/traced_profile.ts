@@ -7,7 +7,7 @@
 
 import { refusal } from "../../kernels/internal.ts";
 import type { StepOutcome } from "../pipeline/step.ts";
-import { readStep, type StepTimeline } from "../run/timeline.ts";
+import { computes, readStep, type StepTimeline } from "../run/timeline.ts";
 import { type FoundCost, foundOf, mapFields } from "./costs.ts";
 import {
   type LayerCost,
@@ -76,8 +76,7 @@ export function profileOfTrace(
 }
 
 function addStep(sums: Sums, { end, workers, flows }: StepTimeline): void {
-  const spans = workers.flatMap((one) => one.spans);
-  const last = Math.max(...spans.filter(({ actions }) => actions.length > 0).map((one) => one.end));
+  const spans = workers.flatMap((one) => one.spans), last = lastEnd(workers);
   for (const { actions, stages, kind, start, end, worker } of spans) {
     if (actions.length === 0) continue;
     for (const stage of stages) {
@@ -87,10 +86,7 @@ function addStep(sums: Sums, { end, workers, flows }: StepTimeline): void {
     if (known) known.push(end - start);
     else sums.actions.set(key, [end - start]);
   }
-  for (const { gaps } of workers) {
-    const pauses = gaps.filter((gap) => gap.kind === "pause" && gap.end <= last);
-    sums.pauses.push(...pauses.map((gap) => gap.end - gap.start));
-  }
+  sums.pauses.push(...pausesOf(workers));
   for (const { from, to } of flows) {
     if (to.arrived !== undefined) sums.latencies.push(to.arrived - (from.sent ?? from.end));
   }
@@ -100,6 +96,18 @@ function addStep(sums: Sums, { end, workers, flows }: StepTimeline): void {
   }
   const work = Math.max(...workers.map((one) => one.optimizerMs + one.reduceMs));
   sums.ends.push(Math.max(0, end - last - work));
+}
+
+/** Returns when the last action ended. */
+const lastEnd = (workers: StepTimeline["workers"]): number =>
+  Math.max(...workers.flatMap(({ spans }) => spans).filter(computes).map(({ end }) => end));
+
+/** Returns the milliseconds of each pause between two actions whose inputs had arrived. */
+export function pausesOf(workers: StepTimeline["workers"]): number[] {
+  const last = lastEnd(workers);
+  return workers.flatMap(({ gaps }) => gaps)
+    .filter(({ kind, end }) => kind === "pause" && end <= last)
+    .map(({ start, end }) => end - start);
 }
 
 const FREE: LinearCost = { ms: 0, msPerMillion: 0 };

@@ -110,8 +110,8 @@ export function readConfigJson(folder: string): ConfigJson {
   return parseUnique(path, Deno.readFileSync(path));
 }
 
-/** Reads and checks values of a `config.json`. */
-class ConfigReader {
+/** Reads and checks values of a `config.json`, or of an adapter. */
+export class ConfigReader {
   constructor(readonly json: ConfigJson, private readonly path: string) {}
 
   /** Refuses a value. */

@@ -14,10 +14,10 @@ import {
   type LoraOptions,
   loraScale,
   loraTargets,
-  refusal,
 } from "../../kernels/internal.ts";
 import { BYTES_MAX } from "./format.ts";
-import { parseRecord } from "./markers.ts";
+import { ConfigReader } from "./hugging_face.ts";
+import { parseUnique } from "./markers.ts";
 import { type PlacedTensor, readTensor, type TensorSource } from "./tensors.ts";
 import { locateWeights, type NamedShape } from "./weights.ts";
 import { writeJson, writeNewFolder } from "./write.ts";
@@ -34,13 +34,27 @@ const FIXED = {
   layer_replication: null,
   layers_to_transform: null,
   lora_bias: false,
-  lora_dropout: 0,
   modules_to_save: null,
   peft_type: "LORA",
   rank_pattern: {},
   use_dora: false,
   use_rslora: false,
 } as const;
+
+/** The same of newer versions, which older ones do not know: features that change what is computed. */
+const FIXED_LATER = {
+  alora_invocation_tokens: null,
+  exclude_modules: null,
+  target_parameters: null,
+  trainable_token_indices: null,
+  use_qalora: false,
+} as const;
+
+/** Ways to begin that leave the weights of the base model as they are. */
+const BEGINNINGS: readonly unknown[] = [true, false, "gaussian", "eva", "orthogonal"];
+
+/** The largest rank, as in `--lora`. */
+const RANK_MAX = 99_999;
 
 /**
  * Reads the settings of an adapter.
@@ -51,25 +65,29 @@ const FIXED = {
 export function readAdapterConfig(folder: string): LoraOptions {
   const path = join(folder, CONFIG);
   checkInputFile(path, BYTES_MAX["config.json"]);
-  const json = parseRecord(path, Deno.readFileSync(path));
-  const refuse = (name: string, must: string, Kind: ErrorConstructor = RangeError): never => {
-    const received = JSON.stringify(json[name])?.slice(0, 80) ?? "nothing";
-    throw refusal(`read ${path}`, `its ${name} must be ${must}`, received, Kind);
-  };
-  for (const [name, only] of Object.entries(FIXED)) {
-    // Dropout of an adapter has no weights.
-    if (name === "lora_dropout") continue;
-    const value = JSON.stringify(json[name] ?? only);
-    if (value !== JSON.stringify(only)) refuse(name, `${JSON.stringify(only)}, as here`);
+  const json = parseUnique(path, Deno.readFileSync(path)), reader = new ConfigReader(json, path);
+  for (const [name, only] of Object.entries({ ...FIXED, ...FIXED_LATER })) {
+    const value = json[name] ?? only;
+    const isEmpty = typeof value === "object" && Object.keys(value ?? {}).length === 0;
+    const isSame = typeof only === "object" && only !== null ? isEmpty : value === only;
+    if (!isSame) reader.refuse(name, `${JSON.stringify(only)}, as here`);
   }
-  const { r: rank, lora_alpha: alpha, target_modules: target } = json;
-  if (!Number.isSafeInteger(rank) || Number(rank) < 1) refuse("r", "a positive integer");
-  if (typeof alpha !== "number" || !(alpha > 0)) refuse("lora_alpha", "a positive number");
+  const { r: rank, lora_alpha: alpha, target_modules: target, init_lora_weights: begin } = json;
+  if (!BEGINNINGS.includes(begin ?? true)) {
+    reader.refuse("init_lora_weights", `one of ${BEGINNINGS.join(", ")}, as here`);
+  }
+  const isRank = Number.isSafeInteger(rank) && Number(rank) >= 1 && Number(rank) <= RANK_MAX;
+  if (!isRank) reader.refuse("r", `a positive integer, at most ${RANK_MAX}`);
+  const isAlpha = typeof alpha === "number" && alpha > 0 && Number.isFinite(alpha);
+  if (!isAlpha) reader.refuse("lora_alpha", "a positive number");
   const isList = Array.isArray(target) && target.length > 0 &&
     target.every((one) => typeof one === "string" && /^[\w.]+$/.test(one));
-  if (!isList) refuse("target_modules", "a list of names of layers", TypeError);
+  if (!isList) reader.refuse("target_modules", "a list of names of layers", TypeError);
   return { rank, alpha, target } as LoraOptions;
 }
+
+/** Tables of decoders, whose adapters have other names. */
+const EMBEDDING = /(^|\.)(wte|wpe|embed_tokens)\.weight$/;
 
 /** Returns the parameters of an adapter. @param isTransposed returns whether a weight is [in, out]. */
 export function adapterParameters(
@@ -77,7 +95,8 @@ export function adapterParameters(
   lora: LoraOptions,
   isTransposed: (weight: string) => boolean,
 ): NamedShape[] {
-  return loraTargets(parameters, lora).flatMap(({ name, shape }) => {
+  const dense = parameters.filter(({ name }) => !EMBEDDING.test(name));
+  return loraTargets(dense, lora).flatMap(({ name, shape }) => {
     const [inputs, outputs] = isTransposed(name) ? shape : shape.toReversed();
     const [a, b] = loraNames(name);
     return [{ name: a, shape: [lora.rank, inputs!] }, { name: b, shape: [outputs!, lora.rank] }];
@@ -132,6 +151,7 @@ export async function writeAdapter(
     inference_mode: true,
     init_lora_weights: true,
     lora_alpha: alpha,
+    lora_dropout: 0,
     r,
     target_modules: target,
     task_type: "CAUSAL_LM",

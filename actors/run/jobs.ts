@@ -240,11 +240,10 @@ export class Jobs {
 
   /** Progress of the jobs, as a checkpoint keeps it. */
   get kept(): { readonly jobs: KeptJobs } {
-    const each: Record<string, KeptJob> = {};
-    for (const { job: { name, lora }, data, step, isOver } of this.#jobs) {
-      each[name] = { step, isOver, lora, ...data.kept };
-    }
-    return { jobs: { step: this.#step, each } };
+    const each = this.#jobs.map(({ job: { name, lora }, data, step, isOver }) =>
+      [name, { step, isOver, lora, ...data.kept }] as const
+    );
+    return { jobs: { step: this.#step, each: Object.fromEntries(each) } };
   }
 
   /** Draws the first step of each job, so that errors come now. */

@@ -276,6 +276,8 @@ class PipelineEngine implements Engine {
       throw new Error(`Cannot continue: the run must be able to move to other workers; ${why}`);
     }
     const excluded = this.#ask({ type: "Exclude", worker, why });
+    // It rejects when the isolate has ended, before it is awaited.
+    excluded.catch(() => {});
     await this.#homes?.end(worker);
     await excluded;
   }

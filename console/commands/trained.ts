@@ -43,6 +43,7 @@ import {
 } from "../../kernels/mod.ts";
 import {
   assertInput,
+  checkLora,
   inputFileProblem,
   type LoraOptions,
   refusal,
@@ -300,6 +301,7 @@ export async function withAdapter(
     `Cannot adapt ${path}: its run must have trained no adapter, received ${received}`;
   ensure(adapter === undefined, `${refusal} beside one`, RangeError);
   const lora = readAdapterConfig(folder), parameters = parametersOf(format, config, lora);
+  checkLora([...format.parameters(config), ...parameters], format.ties(config), lora);
   const weights = await locateAdapter(folder, parameters);
   return { ...model, adapter: { lora, parameters, weights } };
 }

@@ -11,6 +11,7 @@ import type { Buffer } from "node:buffer";
 import { builtin } from "../builtin.ts";
 import type { HostArray } from "../devices/device.ts";
 import { assertInput, checkPositive, refusal } from "../errors.ts";
+import { checkInputFile, inputFileProblem } from "./files.ts";
 import { pinnedPackage } from "./npm_packages.ts";
 
 const { createRequire } = builtin("node:module");
@@ -142,7 +143,9 @@ function checkPixels(bytes: Buffer, { height, width, channels }: ImageHeader): v
 export function decodeImage(image: unknown, { size }: ImageScale, where: string): Uint8Array {
   const { bytes: inside = image } = Object(image), isPath = typeof image === "string";
   const cannot = `read ${isPath ? image : `the image of ${where}`}`;
-  assertInput(isPath || inside instanceof Uint8Array, cannot, "it must be a path or bytes", inside);
+  const isGiven = isPath || inside instanceof Uint8Array;
+  assertInput(isGiven, cannot, "it must be a path or bytes", typeof inside);
+  if (isPath) checkInputFile(image);
   const bytes = NodeBuffer.from(isPath ? Deno.readFileSync(image) : inside),
     found = headerOf(bytes);
   assertInput(found !== undefined, cannot, "it must be a PNG or JPEG image", "other bytes");
@@ -212,9 +215,12 @@ export function scaleImages(values: Uint8Array, { size, mean = [], std = [] }: I
  * @throws {RangeError} when a sub-folder has no image, or another folder.
  */
 export function imagesIn(folder: string): { file: string; folder: string }[] {
-  const entries = (path: string) =>
-    [...Deno.readDirSync(path)].filter(({ name }) => !name.startsWith("."))
+  const entries = (path: string) => {
+    const found = inputFileProblem(path) ?? "a file";
+    assertInput(found === "a folder", `read ${path}`, "it must be a folder", found);
+    return [...Deno.readDirSync(path)].filter(({ name }) => !name.startsWith("."))
       .sort((a, b) => a.name < b.name ? -1 : 1);
+  };
   const classes = entries(folder).filter(({ isFile }) => !isFile);
   assertInput(classes.length > 0, `read ${folder}`, "it must have a folder of each class", "none");
   return classes.flatMap(({ name }) => {

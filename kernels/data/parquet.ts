@@ -7,6 +7,7 @@
 import type { ZlibOptions } from "node:zlib";
 import { builtin } from "../builtin.ts";
 import { assertInput, nameError, refusal } from "../errors.ts";
+import { checkInputFile } from "./files.ts";
 import { pinnedPackage } from "./npm_packages.ts";
 
 const { brotliDecompressSync, gunzipSync, zstdDecompressSync } = builtin("node:zlib");
@@ -91,6 +92,7 @@ export async function parquetRows(
   columns: readonly string[],
 ): Promise<Record<string, unknown>[]> {
   const { parquetHeader, parquetMetadataAsync, parquetReadObjects } = await openHyparquet();
+  checkInputFile(path);
   using opened = Deno.openSync(path);
   const byteLength = opened.statSync().size;
   const slice = (start: number, end = byteLength) => {

@@ -12,9 +12,10 @@ import { uniformInt } from "pure-rand/distribution/uniformInt";
 import type { Batch } from "../batch.ts";
 import { builtin } from "../builtin.ts";
 import type { HostArray } from "../devices/device.ts";
-import { assertInput, refusal } from "../errors.ts";
+import { assertInput, checkPositive, refusal } from "../errors.ts";
 import { elementCount } from "../graph/shapes.ts";
 import { substream } from "../random.ts";
+import { checkInputFile, decodeText, TEXT_BYTES_MAX } from "./files.ts";
 import {
   checkScale,
   decodeImage,
@@ -110,7 +111,10 @@ export class Dataset {
         "category" in field ? [[name, field.classes ?? classesIn(rows, field.category)]] : []
       ),
     );
-    for (const field of Object.values(schema)) if ("image" in field) checkScale(field);
+    for (const field of Object.values(schema)) {
+      if ("image" in field) checkScale(field);
+      if ("text" in field) checkPositive("read a table", { length: field.length });
+    }
     const { length } = rows, columns: Record<string, Float32Array> = {};
     rows.forEach((row, i) => {
       const fields = Object.entries(encodeRow(row, schema, classes, `row ${i + 1}`));
@@ -140,8 +144,13 @@ export class Dataset {
    */
   static async readCsv(path: string, schema: TableSchema): Promise<Dataset> {
     const separator = path.endsWith(".tsv") ? "\t" : ",";
-    const [names, ...rows] = parseRows(await Deno.readTextFile(path), separator);
+    const [names, ...rows] = parseRows(await readText(path), separator, path);
     assertInput(names !== undefined, `read ${path}`, "it must have a line of names", "none");
+    const twice = Object.values(schema).flatMap(columnsOf).find((name) =>
+      names!.indexOf(name) !== names!.lastIndexOf(name)
+    );
+    const must = "the names of columns must differ";
+    assertInput(twice === undefined, `read ${path}`, must, `${JSON.stringify(twice)} twice`);
     const named = rows.map((values, i) => {
       const must = `row ${i + 1} must have ${names!.length} values`;
       assertInput(values.length === names!.length, `read ${path}`, must, values.length);
@@ -152,15 +161,18 @@ export class Dataset {
 
   /** Reads a file of JSON lines, each an object. */
   static async readJsonLines(path: string, schema: TableSchema): Promise<Dataset> {
-    const lines = (await Deno.readTextFile(path)).split("\n");
-    const rows = lines.flatMap((line, i) => {
+    const rows = (await readText(path)).split("\n").flatMap((line, i) => {
       if (line.trim() === "") return [];
+      const must = `line ${i + 1} must be an object of JSON`;
       try {
-        return [Object(JSON.parse(line)) as TableRow];
+        const row: unknown = JSON.parse(line);
+        if (typeof row === "object" && row !== null && !Array.isArray(row)) {
+          return [row as TableRow];
+        }
       } catch (cause) {
-        const { message } = cause as Error, must = `line ${i + 1} must be JSON`;
-        throw refusal(`read ${path}`, must, message, SyntaxError);
+        throw refusal(`read ${path}`, must, cause, SyntaxError);
       }
+      throw refusal(`read ${path}`, must, line.slice(0, 80), SyntaxError);
     });
     return await Dataset.#below(dirname(path), rows, schema);
   }
@@ -300,6 +312,7 @@ export class Dataset {
 
   /** Returns the samples in order, in whole micro-batches, for `evaluation.batches`. */
   inOrder(samples: number): Batch[] {
+    checkPositive("make micro-batches", { samples });
     const rowsOf = (batch: number) =>
       Array.from({ length: samples }, (_, i) => this.read(batch * samples + i));
     const length = Math.floor(this.length / samples);
@@ -311,8 +324,10 @@ export class Dataset {
    * missing are left out.
    */
   encode(rows: readonly Readonly<Record<string, unknown>>[]): Batch {
+    const received = typeof rows;
+    assertInput(Array.isArray(rows), "encode rows", "they must be a list", received, TypeError);
     const known = Object.entries(this.schema)
-      .filter(([, field]) => columnsOf(field).every((column) => column in (rows[0] ?? {})));
+      .filter(([, field]) => columnsOf(field).every((column) => column in Object(rows[0])));
     const schema = Object.fromEntries(known);
     const all = rows.map((row, i) => encodeRow(row, schema, this.classes, `row ${i + 1}`));
     return scaled(joinRows(all), schema);
@@ -323,6 +338,12 @@ export class Dataset {
     const fields = Object.entries(this.read(0));
     return Object.fromEntries(fields.map(([name, values]) => [name, sizeOf(name, values)]));
   }
+}
+
+/** Reads a text in UTF-8, without the mark of its byte order. */
+async function readText(path: string): Promise<string> {
+  checkInputFile(path, TEXT_BYTES_MAX);
+  return decodeText(await Deno.readFile(path), path).replace(/^\ufeff/, "");
 }
 
 const columnsOf = (field: TableField): readonly string[] =>
@@ -339,8 +360,14 @@ const scaled = (fields: Batch, schema: TableSchema): Batch =>
     }),
   );
 
-const classesIn = (rows: readonly TableRow[], column: string) =>
-  [...new Set(rows.map((row) => String(row[column])))].sort();
+/** Returns whether a value is an object or a list of JSON, which is no value of a cell. */
+const isNested = (value: unknown): boolean =>
+  typeof value === "object" && value !== null && !(value instanceof Date);
+
+const classesIn = (rows: readonly TableRow[], column: string) => {
+  const values = rows.map((row) => row?.[column]).filter((value) => !isNested(value));
+  return [...new Set(values.map(String))].sort();
+};
 
 function encodeRow(
   row: TableRow,
@@ -348,16 +375,19 @@ function encodeRow(
   classes: Dataset["classes"],
   where: string,
 ): Batch {
+  const isRow = typeof row === "object" && row !== null;
+  assertInput(isRow, "read a table", `${where} must be an object`, row, TypeError);
   const valueOf = (column: string, must: string, isValid: (value: unknown) => boolean) => {
-    const value = row[column];
+    const value = row[column], isThere = value !== undefined && !isNested(value);
     const name = `${must} in the column ${JSON.stringify(column)} of ${where}`;
-    assertInput(value !== undefined && isValid(value), "read a table", name, `${value}`);
+    const shown = isNested(value) ? "an object or a list" : String(value ?? "nothing");
+    assertInput(isThere && isValid(value), "read a table", name, shown);
     return value;
   };
   const fields = Object.entries(schema).map(([name, field]) => {
     if ("numbers" in field) {
       const isNumber = (value: unknown) =>
-        String(value ?? "").trim() !== "" && Number.isFinite(Number(value));
+        String(value ?? "").trim() !== "" && Number.isFinite(Math.fround(Number(value)));
       const numbers = field.numbers.map((column) =>
         Number(valueOf(column, "there must be a number", isNumber))
       );
@@ -404,9 +434,9 @@ function joinRows(rows: readonly Batch[]): Batch {
  * assert.throws(() => parseRows('a\n"x', ","), /line 2 must end/);
  * ```
  */
-export function parseRows(text: string, separator: string): string[][] {
+export function parseRows(text: string, separator: string, path = "CSV"): string[][] {
   const value = new RegExp(
-    `(?:"([^"]*(?:""[^"]*)*)"|([^"\\r\\n${separator}][^\\r\\n${separator}]*|))(${separator}|\\r?\\n|$)`,
+    `(?:"([^"]*(?:""[^"]*)*)"|([^"\\r\\n${separator}][^\\r\\n${separator}]*|))(${separator}|\\r\\n?|\\n|$)`,
     "y",
   );
   const rows: string[][] = [];
@@ -415,8 +445,9 @@ export function parseRows(text: string, separator: string): string[][] {
     value.lastIndex = at;
     const found = value.exec(text);
     if (!found) {
-      const quotedIn = `the quoted value in line ${text.slice(0, at).split("\n").length}`;
-      throw new SyntaxError(`Cannot read CSV: ${quotedIn} must end before the next value`);
+      const line = text.slice(0, at).split("\n").length;
+      const must = `the quoted value in line ${line} must end before the next value`;
+      throw refusal(`read ${path}`, must, JSON.stringify(text.slice(at, at + 40)), SyntaxError);
     }
     const [all, quoted, plain, end] = found;
     row.push(quoted?.replaceAll('""', '"') ?? plain!);

@@ -139,7 +139,7 @@ export function checkLora(
     const weights = [...names].filter((name) => isTarget(name, { rank: 1, target: [one] }));
     const isDense = weights.some((name) => names.has(loraNames(name)[0]));
     const must = "each target of lora must be the end of the name of a dense layer";
-    assertInput(isDense, cannot, must, JSON.stringify(one));
+    assertInput(isDense, cannot, must, JSON.stringify(one.slice(0, 80)));
   }
   const tied = ties.flat().find((name) => names.has(loraNames(name)[0]));
   const must = "a target of lora must not be tied to another weight";

@@ -6,7 +6,7 @@
  */
 
 import type { StageOptions, StageProgram } from "../../../kernels/mod.ts";
-import { keyed } from "../../../kernels/internal.ts";
+import { keyed, openStage } from "../../../kernels/internal.ts";
 import type { PeerMessage } from "../../../actors/pipeline/protocol.ts";
 import { pipelineWorker } from "../../../actors/pipeline/worker.ts";
 import type { ActorFactory } from "../../../actors/runtime/mod.ts";
@@ -123,3 +123,28 @@ export const flippingWorker: ActorFactory<WorkerInit, WorkerMessage> = async (ct
     ReducePart: changing("ReducePart"),
   } as typeof handlers;
 };
+
+/** True in the isolate of the worker whose sums are wrong. */
+let isWrong = false;
+
+/** Makes a worker in its isolate; that of number 3 is wrong. */
+export const wrongWorker: ActorFactory<WorkerInit, WorkerMessage> = (ctx, init) => {
+  isWrong = init.worker === 3;
+  return pipelineWorker(ctx, init);
+};
+
+/** Opens the real kernels of a stage. On the wrong worker a sum changes in two steps. */
+export async function openWrongStage(...of: Parameters<typeof openStage>) {
+  const stage = await openStage(...of), { zeroGradients, writeGradients } = stage;
+  let tries = 0;
+  return Object.assign(stage, {
+    zeroGradients() {
+      tries++;
+      zeroGradients.call(stage);
+    },
+    writeGradients(offset: number, values: Float32Array) {
+      const isNow = isWrong && offset === 0 && (tries === 1 || tries === 3);
+      writeGradients.call(stage, offset, isNow ? flipped(values.slice()) : values);
+    },
+  });
+}

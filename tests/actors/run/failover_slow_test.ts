@@ -2,7 +2,10 @@
 
 import assert from "node:assert/strict";
 import type { TrainOptions } from "../../../actors/options/train_options.ts";
+import { RunData } from "../../../actors/run/data.ts";
+import { prepareRun } from "../../../actors/run/prepare.ts";
 import { train } from "../../../actors/run/train.ts";
+import { openRun } from "../../../actors/run/training_run.ts";
 import { gpt2 } from "../../../kernels/mod.ts";
 import { atDepth, IS_DEEP } from "../../depth.ts";
 import { startsSoFar } from "../child_processes.ts";
@@ -79,6 +82,31 @@ Deno.test("a lost worker is replaced until its retries end, and a loss of the on
   assert.deepEqual(eventsOf(run.events, "failure").map(({ actor }) => actor), ["worker-0"]);
   assert.deepEqual(run.bits, (await outcome(SIZES, { ...options, runtime: "serial" })).bits);
 });
+
+const MODULE = new URL("../pipeline/flipped_stage.ts", import.meta.url).href;
+
+for (const isolation of atDepth(["worker"] as const, ["worker", "process"] as const)) {
+  Deno.test(`a ${isolation} whose sums are wrong in two steps is excluded, and changes no bit`, async () => {
+    const lines: string[] = [], announce = (line: string) => void lines.push(line);
+    const { microBatches, steps } = SIZES, model = gpt2(SIZES, SIZES.microBatch);
+    const prepared = await prepareRun({
+      ...{ ...RUN, schedule: "1f1b", replicas: 2, verify: "sums", isolation, announce },
+      ...{ model, steps, microBatches, data: batchesOf(SIZES, 64) },
+    });
+    await using data = new RunData(prepared);
+    await data.begin();
+    const moments = ["exp_avg", "exp_avg_sq"];
+    const kernels = { module: MODULE, export: "openWrongStage", moments };
+    const worker = { module: MODULE, export: "wrongWorker" };
+    const run = await openRun({ ...prepared, kernels, worker }, data);
+    const events = await Array.fromAsync(run.events());
+    assert.equal(lines.filter((line) => line.endsWith("the step is taken again")).length, 2);
+    assert.match(lines.join("\n"), /worker-3 is excluded: its results were wrong 2 times/);
+    assert.deepEqual(eventsOf(events, "resize").map(({ step, to }) => [step, to.depth]), [[4, 3]]);
+    const [end] = eventsOf(events, "end"), { bits } = await serial("2×2 in threads");
+    assert.equal(end!.weightsHash, bits.hash);
+  });
+}
 
 /** Losses in a row, of each worker in turn, some in the middle of a step. */
 const STORM = 100;

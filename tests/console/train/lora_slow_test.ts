@@ -153,14 +153,27 @@ folderTest("what an adapter cannot be is refused", async (folder) => {
     [{ use_dora: true }, /its use_dora must be false, as here, received true/],
     [{ peft_type: "IA3" }, /its peft_type must be "LORA"/],
     [{ rank_pattern: { c_attn: 4 } }, /its rank_pattern must be \{\}/],
-    [{ r: 0 }, /its r must be a positive integer, received 0/],
+    [{ r: 0 }, /its r must be a positive integer, at most 99999, received 0/],
+    [{ r: 1e9 }, /its r must be a positive integer, at most 99999, received 1000000000/],
+    [{ init_lora_weights: "pissa" }, /its init_lora_weights must be one of true, .*"pissa"/],
+    [{ alora_invocation_tokens: [1] }, /its alora_invocation_tokens must be null, .* a list/],
+    [{ target_modules: ["c_attn", "c"] }, /must be the end of the name of a dense layer, .*"c"/],
     [{ target_modules: "c_.*" }, /its target_modules must be a list of names/],
     [{ r: 3 }, /must have shape \[3,16\], received \[2,16\]/],
     [{ target_modules: ["c_attn"] }, /every tensor must be a parameter of the model/],
     [{ target_modules: [...CONFIG.target_modules, "c_fc"] }, /it must hold ".*c_fc.lora_A.weight"/],
   ] as const;
-  for (const [change, sentence] of changes) {
-    await Deno.writeTextFile(path, JSON.stringify({ ...CONFIG, ...change }));
+  const deep = "[".repeat(100_000) + "]".repeat(100_000), text = JSON.stringify(CONFIG);
+  const texts = [
+    ...changes.map(([change, sentence]) =>
+      [JSON.stringify({ ...CONFIG, ...change }), sentence] as const
+    ),
+    [text.replace(`:6`, ":1e999"), /its lora_alpha must be a positive number/],
+    [text.replace(`"r":2`, `"r":4,"r":2`), /its names must be unique, received "r" twice/],
+    [text.replace(`"none"`, deep), /its bias must be "none", as here, received a list/],
+  ] as const;
+  for (const [text, sentence] of texts) {
+    await Deno.writeTextFile(path, text);
     await refuses(words`${TUNE} --steps 1 --adapter ${adapter}`, sentence);
     await refused(words`${BASE} --format hf --merge --adapter ${adapter}`, sentence);
   }

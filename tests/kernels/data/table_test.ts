@@ -16,6 +16,8 @@ const SCHEMA = {
   words: { text: "note", encode: (text: string) => new TextEncoder().encode(text), length: 3 },
 } as const;
 
+type Row = Parameters<typeof Dataset.of>[0][number];
+
 /** Rows whose x is their number. */
 const numbered = (count: number) =>
   Dataset.of(Array.from({ length: count }, (_, x) => ({ x })), { x: { numbers: ["x"] } });
@@ -46,6 +48,38 @@ folderTest("CSV, TSV and JSON lines are the same table", async (folder) => {
   }
 });
 
+folderTest("files that are no tables are refused in one sentence", async (folder) => {
+  const path = join(folder, "a"), schema = { x: { numbers: ["x"] } };
+  const cases: [bytes: string | Uint8Array, message: RegExp, read?: "readJsonLines"][] = [
+    ["x,y,x\n1,2,3\n", /the names of columns must differ, received "x" twice$/],
+    [Uint8Array.of(120, 10, 0xe9), /it must be a text in UTF-8, received other bytes$/],
+    [Uint8Array.of(255, 254, 120, 0), /it must be a text in UTF-8, received a zero at byte 3$/],
+    ['x\n"1', /the quoted value in line 2 must end before the next value, received/],
+    ['"text"\n', /line 1 must be an object of JSON, received "text"$/, "readJsonLines"],
+    ["[1]\n", /line 1 must be an object of JSON, received \[1\]$/, "readJsonLines"],
+    ['{"x": 1}\n{x}\n', /line 2 must be an object of JSON, received/, "readJsonLines"],
+  ];
+  for (const [bytes, message, read = "readCsv"] of cases) {
+    await Deno.writeFile(path, typeof bytes === "string" ? new TextEncoder().encode(bytes) : bytes);
+    await assert.rejects(
+      Dataset[read](path, schema),
+      ({ message: text }) => text.startsWith(`Cannot read ${path}: `) && message.test(text),
+      `${message}`,
+    );
+  }
+  for (const read of ["readCsv", "readJsonLines", "readParquet"] as const) {
+    await assert.rejects(Dataset[read](folder, schema), /a regular file, received a folder$/);
+  }
+  await assert.rejects(Dataset.readImages(path, schema), /must be a folder, received a file$/);
+  const rows = numbered(3), text = { text: "x", encode: () => [], length: -1 };
+  assert.throws(() => rows.inOrder(0), /samples must be a positive integer, received 0$/);
+  assert.throws(() => Dataset.of([{ x: "" }], { text }), /length must be a positive integer/);
+  // As a server gets them.
+  for (const posted of [null, {}, [null], [1], [{ x: 1 }, null]] as unknown as Row[][]) {
+    assert.throws(() => rows.encode(posted), /must be (a list|an object), received/);
+  }
+});
+
 Deno.test("a value that does not fit is refused with its row and column", () => {
   const refused = (row: Record<string, unknown>, message: RegExp) =>
     assert.throws(() => Dataset.of([{ x: 1, y: 1, colour: "red", note: "" }, row], SCHEMA), {
@@ -56,7 +90,9 @@ Deno.test("a value that does not fit is refused with its row and column", () => 
   refused({ ...good, y: "" }, /number in the column "y" of row 2, received $/);
   for (const y of [null, " ", []]) refused({ ...good, y }, /number in the column "y" of row 2/);
   refused({ ...good, y: "1,5" }, /number in the column "y" of row 2, received 1,5/);
-  refused({ x: 1, colour: "red", note: "" }, /column "y" of row 2, received undefined/);
+  refused({ x: 1, colour: "red", note: "" }, /column "y" of row 2, received nothing/);
+  for (const y of [[5], {}, "1e39"]) refused({ ...good, y }, /number in the column "y" of row 2/);
+  refused({ ...good, colour: { toString: 1 } }, /"colour" of row 2, received an object or a list/);
   refused({ ...good, note: 3 }, /a text in the column "note" of row 2/);
   const fixed = { label: { category: "colour", classes: ["red"] } };
   assert.throws(() => Dataset.of([{ colour: "blue" }], fixed), /one of red .* received blue/);
@@ -72,6 +108,7 @@ Deno.test("quotes, separators and ends of lines are those of RFC 4180", () => {
     ['""\n', [[""]]],
     ['"a\r\nb",c\r\n', [["a\r\nb", "c"]]],
     ['a"b,c', [['a"b', "c"]]],
+    ["a\rb\r", [["a"], ["b"]]],
   ];
   for (const [text, rows] of cases) assert.deepEqual(parseRows(text, ","), rows, text);
   assert.throws(() => parseRows('a\n"b"c', ","), /line 2 must end before the next value/);

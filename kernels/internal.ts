@@ -118,7 +118,9 @@ export type { BackwardKind } from "./stage/in_flight.ts";
 export { jobParameter, type JobShare, type JobStage, openJobs, shareOf } from "./stage/jobs.ts";
 export {
   activationBytes,
+  commonSizes,
   planMemory,
+  savedBytes,
   type SliceSlots,
   sumMemory,
   totalBytes,
@@ -133,6 +135,7 @@ export {
   stateCount,
 } from "./stage/options.ts";
 export { type Bucket, BUCKET_SIZE, flatLength, type FlatRange } from "./stage/parameters.ts";
+export { openPool, type SlotPool } from "./stage/pool.ts";
 export { type ForwardResult, openStage, planLibrary, Stage } from "./stage/stage.ts";
 export { type StageState, withAliases } from "./stage/state.ts";
 export { describeOnnx, type OnnxDescription } from "./onnx/import_model.ts";

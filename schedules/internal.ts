@@ -5,7 +5,7 @@
  */
 
 export { cutInto, endsBackward, parts, WHOLE } from "./action.ts";
-export { halvesOf } from "./action_list.ts";
+export { halvesOf, peakOf } from "./action_list.ts";
 export { activationLimitOf, memoryWithin } from "./analysis/memory.ts";
 export { followedActions, recomputedStages } from "./analysis/recomputation.ts";
 export { scheduleRecord } from "./analysis/report.ts";

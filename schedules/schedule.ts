@@ -56,6 +56,8 @@ export interface PeakBounds {
   readonly least: number;
   /** The peak if messages are as early as possible. */
   readonly most: number;
+  /** The most in all its stages together; the sum unless given. */
+  readonly together?: number;
 }
 
 /**

@@ -28,13 +28,16 @@ import type {
 } from "../../kernels/mod.ts";
 import {
   type BackwardKind,
+  commonSizes,
   type ForwardResult,
   type JobStage,
   joinSlices,
   openJobs,
+  openPool,
   openStage,
   sliceBatch,
   sliceOf,
+  type SlotPool,
   splitBatch,
   type Stage,
   type StageState,
@@ -54,6 +57,7 @@ type OpenStage = (
   device: Device,
   program: StageProgram,
   options: StageOptions,
+  pool?: SlotPool,
 ) => Promise<StageKernels> | StageKernels;
 
 /** The module whose kernels run the stages, as plain data: each isolate imports it. */
@@ -139,7 +143,10 @@ const withRecomputation = (options: StageOptions, { layers }: StageProgram): Sta
   recomputeInterval: layers.length,
 });
 
-/** Compiles and loads the copies of a worker. Copies of equal programs share no memory. */
+/**
+ * Compiles and loads the copies of a worker. They share memory for micro-batches in flight, of which
+ * each takes some while it needs it.
+ */
 export async function openCopies(
   device: Device,
   inits: readonly CopyInit[],
@@ -148,11 +155,14 @@ export async function openCopies(
   open: OpenStage = openStage,
 ): Promise<StageCopies> {
   const all: OpenCopy[] = [];
-  for (const { copy, program, isRecomputed, state } of inits) {
-    const own = isRecomputed ? withRecomputation(options, program) : options;
-    const { jobs } = program;
+  const optionsOf = ({ program, isRecomputed }: CopyInit) =>
+    isRecomputed ? withRecomputation(options, program) : options;
+  const stages = inits.map((init) => ({ program: init.program, options: optionsOf(init) }));
+  const pool = openPool(commonSizes(stages, device.hasFreeViews));
+  for (const [i, { copy, program, state }] of inits.entries()) {
+    const { jobs } = program, own = stages[i]!.options;
     const kernels =
-      await (jobs ? openJobs(device, { ...program, jobs }, own) : open(device, program, own));
+      await (jobs ? openJobs(device, { ...program, jobs }, own) : open(device, program, own, pool));
     // On a device without free views, writing a piece of a tensor copies all of it.
     const most = device.hasFreeViews ? PIECE_ELEMENTS : Infinity;
     eachTensor(state, (name, values, from) => kernels.write(name, values, from), most);

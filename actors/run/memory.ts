@@ -20,8 +20,8 @@ import type {
   TensorSpec,
 } from "../../kernels/mod.ts";
 import {
-  activationBytes,
   BUCKET_SIZE,
+  commonSizes,
   DTYPE_BYTES,
   elementCount,
   hasFreeViews,
@@ -32,18 +32,14 @@ import {
   mebibytes,
   planLibrary,
   planMemory,
+  savedBytes,
   type SliceSlots,
   stageBorder,
   sumMemory,
   totalBytes,
 } from "../../kernels/internal.ts";
-import {
-  type ActionList,
-  analyze,
-  type Schedule,
-  type StageMemory as ScheduleStageMemory,
-} from "../../schedules/mod.ts";
-import { formatEdge, parts, splitsBackward, WHOLE } from "../../schedules/internal.ts";
+import type { Action, ActionList, Schedule } from "../../schedules/mod.ts";
+import { formatEdge, parts, peakOf, recomputedStages, WHOLE } from "../../schedules/internal.ts";
 import { PIECE_ELEMENTS } from "../checkpoints/tensors.ts";
 import { CHUNKS_IN_TRANSIT } from "../gradients/sync.ts";
 import { ISOLATE_BYTES, PROCESS_BYTES } from "../options/limits.ts";
@@ -64,9 +60,9 @@ import { bytesOfState, SNAPSHOT_EVERY, SNAPSHOT_STEPS, snapshotPlace } from "./r
 import { KEPT_BYTES, overheadBytes } from "./step_log.ts";
 
 /**
- * Returns the most micro-batches of one copy of a stage that have activations at a time. If backwards
- * are split, it also returns how many wait for their W; with slices, the numbers of each slice, and of
- * micro-batches with activations of any slice.
+ * Returns the most micro-batches of one copy of a stage that have activations at a time, and that wait
+ * for their W where backwards are split; with slices, the numbers of each slice, and of micro-batches
+ * with activations of any slice.
  *
  * @param pipe the replica of the pipeline within a data-parallel one.
  */
@@ -75,41 +71,82 @@ export function slotsOf(
   worker: number,
   stage: number,
   pipe: number,
-): number | SliceSlots {
-  const { lists, listPolicy, slices = 1, pipelineOf, peaks, weightBacklog } = schedule;
+): SliceSlots {
+  const { lists, listPolicy, slices = 1, pipelineOf, weightBacklog = Infinity } = schedule;
   if (lists && listPolicy?.name !== "elastic") {
-    const listed = listedSlots(schedule, lists[worker]!, stage, pipe);
+    const isOf = (one: Action) => one.stage === stage && pipelineOf[one.microBatch] === pipe;
+    const listed = listedSlots(schedule, lists[worker]!, isOf);
     // Without a flush the next step begins before this one ends: a micro-batch for each version.
     const least = schedule.updates === "every-backward" ? schedule.weightVersions[worker]! : 0;
-    if (slices > 1) return listed;
-    const most = Math.max(least, listed.slices[0]!);
-    return splitsBackward(schedule) ? { ...listed, slices: [most] } : most;
+    return slices > 1 ? listed : { ...listed, slices: [Math.max(least, listed.slices[0]!)] };
   }
   const of = pipelineOf.filter((one) => one === pipe).length;
   const each = (count: number) => new Array<number>(slices).fill(count);
   if (slices > 1) return { slices: each(of), backwards: each(of), contexts: of };
-  if (!lists) {
-    const most = peaks?.[worker]?.most ?? Math.min(schedule.injectionLimit, of);
-    if (!weightBacklog) return most;
-    return { slices: [most], backwards: [Math.min(most, weightBacklog)], contexts: 0 };
+  // An elastic policy may run ahead of its list, within the worker's limit.
+  const limit = lists ? elasticLimit(schedule, worker) : mostOf(schedule, worker, stage, pipe);
+  const most = Math.min(limit, of);
+  return { slices: [most], backwards: [lists ? most : Math.min(most, weightBacklog)], contexts: 0 };
+}
+
+/**
+ * Returns the most micro-batches in flight in a stage without a list.
+ *
+ * [Note: later stages of a worker] A micro-batch in a later stage of a worker is in its earlier stages,
+ * too, until its I has run. So with at most M in all n stages together, and K between I and W, at most
+ * (M + (n - 1)K) / n are in the last one.
+ */
+function mostOf(schedule: Schedule, worker: number, stage: number, pipe: number): number {
+  const { peaks, placement, injectionLimit, weightBacklog = 0, limitBy } = schedule;
+  const { most = injectionLimit, together = Infinity } = peaks?.[worker] ?? {};
+  if (limitBy === "bytes") return most;
+  const earlier = placement[worker]!.filter((one) => one.pipeline === pipe && one.stage < stage);
+  const owed = earlier.length * weightBacklog;
+  return Math.min(most, Math.floor((together + owed) / (earlier.length + 1)));
+}
+
+/** Returns the most micro-batches in flight in all stages of a worker with an elastic policy. */
+function elasticLimit(schedule: Schedule, worker: number): number {
+  // The limit does not count what waits for its R.
+  if (recomputedStages(schedule).size > 0) return Infinity;
+  const { activationLimit = 0 } = schedule.listPolicy!;
+  return Math.ceil(Math.max(activationLimit, peakOf(schedule.lists![worker]!)));
+}
+
+/**
+ * Returns the most slots of all copies of a worker at a time.
+ *
+ * @param own the slots of each.
+ */
+export function slotsTogether(
+  schedule: Schedule,
+  worker: number,
+  own: readonly SliceSlots[],
+): SliceSlots {
+  const { lists, listPolicy, slices = 1, peaks, updates } = schedule;
+  const isElastic = listPolicy?.name === "elastic";
+  if (lists && !isElastic && updates === "flush") {
+    return listedSlots(schedule, lists[worker]!, () => true);
   }
-  // It may run ahead of its list, within the worker's limit.
-  return Math.min(Math.ceil(listPolicy?.activationLimit ?? analyzedPeak(schedule, worker)), of);
+  const limit = isElastic ? elasticLimit(schedule, worker) : peaks?.[worker]?.together;
+  const most = slices > 1 ? Infinity : limit ?? Infinity;
+  const sum = (key: "slices" | "backwards") =>
+    own[0]!.slices.map((_, i) => Math.min(most, own.reduce((all, one) => all + one[key][i]!, 0)));
+  return { slices: sum("slices"), backwards: sum("backwards"), contexts: 0 };
 }
 
 /** The same by walking the list of a worker. An activation stays until its B or W: an R frees nothing. */
 function listedSlots(
-  { slices = 1, pipelineOf }: Schedule,
+  { slices = 1 }: Schedule,
   list: ActionList,
-  stage: number,
-  pipe: number,
+  isOf: (action: Action) => boolean,
 ): SliceSlots {
   const live = new Array<number>(slices).fill(0), peak = [...live], of = new Map<number, number>();
   const owed = [...live], backwards = [...live];
   let contexts = 0;
-  for (const { kind, microBatch, part = WHOLE, ...one } of [...list].flatMap(parts)) {
-    if (one.stage !== stage || pipelineOf[microBatch] !== pipe) continue;
-    if (kind === "R") continue;
+  for (const action of [...list].flatMap(parts)) {
+    const { kind, microBatch, part = WHOLE } = action;
+    if (kind === "R" || !isOf(action)) continue;
     const slice = slices === 1 ? 0 : part.index, share = slices / part.count;
     if (kind === "I" || kind === "B") {
       backwards[slice] = Math.max(backwards[slice]!, owed[slice]! + share);
@@ -129,21 +166,13 @@ function listedSlots(
 }
 
 /** Returns the number of micro-batches in the slots; slices count as parts. */
-const countSlots = (slots: number | SliceSlots): number =>
-  typeof slots === "number"
-    ? slots
-    : slots.slices.reduce((sum, count) => sum + count, 0) / slots.slices.length;
+const countSlots = ({ slices }: SliceSlots): number =>
+  slices.reduce((sum, count) => sum + count, 0) / slices.length;
 
 /** Returns whether a worker may hold fewer at its peak than {@linkcode slotsOf} says, as messages come. */
 function isBound({ lists, listPolicy, peaks }: Schedule, worker: number): boolean {
   if (lists) return listPolicy?.name === "elastic";
   return peaks === undefined || peaks[worker]!.least < peaks[worker]!.most;
-}
-
-/** The peak of a worker in (stage, micro-batch) activations. */
-function analyzedPeak(schedule: Schedule, worker: number): number {
-  const { peakActivations } = analyze(schedule);
-  return peakActivations[worker]! * schedule.stages / schedule.workers;
 }
 
 /** Bytes that a limit counts: those of the device, and the host's where the device has no own. */
@@ -167,21 +196,25 @@ export function planWorkers(
   schedule: Schedule,
   device: DeviceName | undefined,
 ): WorkerMemory[] {
-  const { programs, halves } = compiled;
+  const { programs, halves } = compiled, areFree = device === undefined || hasFreeViews(device);
   return schedule.placement.map((held, worker) => {
     const versions = schedule.weightVersions[worker] ?? 1;
     const planStage = (stage: number, slots: number | SliceSlots) =>
       planMemory(programs[stage]!, {
-        ...optionsOf(compiled, stage),
-        hasFreeViews: device === undefined || hasFreeViews(device),
-        versions,
-        slots: withHalves(slots, halves),
+        ...{ ...optionsOf(compiled, stage), hasFreeViews: areFree, versions, slots },
       });
-    const stages = held.map(({ stage, pipeline }) =>
-      planStage(stage, slotsOf(schedule, worker, stage, pipeline))
-    );
+    const own = held.map(({ stage, pipeline }) => slotsOf(schedule, worker, stage, pipeline));
+    const together = withHalves(slotsTogether(schedule, worker, own), halves);
+    const slots = own.map((one) => withHalves(one, halves));
+    const stages = held.map(({ stage }, i) => planStage(stage, slots[i]!));
     const mirrors = mirrorsOn(compiled, worker).map((stage) => planStage(stage, 0));
-    return { worker, isBound: isBound(schedule, worker), ...sumMemory([...stages, ...mirrors]) };
+    const { device: sum, host } = sumMemory([...stages, ...mirrors]);
+    const shared = commonSizes(
+      held.map(({ stage }) => ({ program: programs[stage]!, options: optionsOf(compiled, stage) })),
+      areFree,
+    );
+    const activations = sum.activations - savedBytes(shared, slots, together);
+    return { worker, isBound: isBound(schedule, worker), device: { ...sum, activations }, host };
   });
 }
 
@@ -190,43 +223,9 @@ const mirrorsOn = ({ mirrored = [] }: Pick<CompiledRun, "mirrored">, worker: num
   mirrored.flatMap((one, stage) => one === worker ? [stage] : []);
 
 /** Gives each half of a micro-batch a slot; slices already have slots. */
-function withHalves(slots: ReturnType<typeof slotsOf>, halves: number): typeof slots {
-  if (typeof slots === "number") return halves * slots;
+function withHalves(slots: SliceSlots, halves: number): SliceSlots {
   const all = (counts: readonly number[]) => counts.map((count) => halves * count);
   return { ...slots, slices: all(slots.slices), backwards: all(slots.backwards) };
-}
-
-/**
- * Returns the bytes of each stage. From them `scheduleMemory` computes `CompiledRun.memory`: its
- * `held` without the arrays of messages, which are outside the stages.
- *
- * Recomputed activations are in memory that all micro-batches of a stage share, so they count as work
- * of an action; W frees everything that a micro-batch keeps.
- *
- * @param device Device whose own memory is counted, if it has any.
- */
-export function stageBytes(
-  compiled: CompiledStages & { readonly halves: 1 | 2 },
-  device?: DeviceName,
-): ScheduleStageMemory[] {
-  const { programs, halves } = compiled;
-  const views = { hasFreeViews: device === undefined || hasFreeViews(device), versions: 1 };
-  const countsHost = device === undefined || !hasOwnMemory(device);
-  return programs.map((program, stage): ScheduleStageMemory => {
-    const planned = { ...optionsOf(compiled, stage), ...views };
-    const { perMicroBatch, perBackward, shared } = activationBytes(program, planned);
-    const { device: held, host } = planMemory(program, { ...planned, slots: 0 });
-    const atHost = countsHost ? host.master + host.moments : 0;
-    return {
-      weightBytes: held.weights,
-      gradientBytes: held.gradients,
-      optimizerBytes: held.master + held.moments + held.buckets + held.other + atHost,
-      keptBytes: halves * perMicroBatch,
-      backwardBytes: halves * perBackward,
-      workBytes: shared,
-      messageBytes: outputBytes(program, halves),
-    };
-  });
 }
 
 /**

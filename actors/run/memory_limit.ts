@@ -86,7 +86,8 @@ function fewerInFlight(schedule: Schedule): readonly [Change[], Change[]] {
     schedule: {
       ...schedule,
       injectionLimit: limit,
-      peaks: peaks.map(({ least, most }) => ({
+      peaks: peaks.map(({ least, most, ...one }) => ({
+        ...one,
         least: Math.min(least, limit),
         most: Math.min(most, limit),
       })),

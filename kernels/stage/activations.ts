@@ -44,6 +44,7 @@ import { elementCount } from "../graph/shapes.ts";
 import type { Layer, TensorSpec } from "../layers/layer.ts";
 import { storageDtype } from "../precision.ts";
 import type { Allocator } from "./parameters.ts";
+import { allocatorOf, sizesOf } from "./pool.ts";
 
 /** A run of layers that are recomputed together: `from` inclusive, `to` exclusive. */
 interface Segment {
@@ -385,30 +386,17 @@ export function allocateShared(
   return { ports, lengths: overlay(device, sets) };
 }
 
-/** The views of a device with another way to allocate. */
-export const allocatorOf = (device: Allocator, alloc: Allocator["alloc"]): Allocator => ({
-  hasFreeViews: device.hasFreeViews,
-  view: (...range) => device.view(...range),
-  alloc,
-});
-
 /** Calls functions that allocate, only one of whose results is used at a time, on the same memory. */
 function overlay<T>(device: Allocator, calls: readonly ((device: Allocator) => T)[]): T[] {
   if (calls.length === 1) return [calls[0]!(device)];
-  const allOf = (call: (typeof calls)[number], alloc: Allocator["alloc"]) =>
-    call(allocatorOf(device, alloc));
-  const segments = calls.map((call) => {
-    const specs: SharedSpec[] = [];
-    allOf(call, (dtype, shape) => {
-      specs.push({ slice: 0, layer: 0, spec: { name: "", dtype, shape } });
-      return { dtype, shape };
-    });
-    return specs;
-  });
+  const segments = calls.map((call) =>
+    sizesOf(device.hasFreeViews, call)
+      .map((size): SharedSpec => ({ slice: 0, layer: 0, spec: { name: "", ...size } }))
+  );
   const tensors = placeTogether(device, segments);
   return calls.map((call, i) => {
     const left = segments[i]!.values();
-    return allOf(call, () => tensors.get(left.next().value!)!);
+    return call(allocatorOf(device, () => tensors.get(left.next().value!)!));
   });
 }
 

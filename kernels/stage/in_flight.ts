@@ -31,7 +31,6 @@ import {
   allocateBackward,
   allocateContext,
   allocateShared,
-  allocatorOf,
   type BackwardValues,
   gradientsOf,
   type Ports,
@@ -41,6 +40,7 @@ import {
 import { bytesOfLengths } from "./memory.ts";
 import type { StageOptions } from "./options.ts";
 import type { ParameterStore } from "./parameters.ts";
+import { openMemory, type SlotPool, type Taken } from "./pool.ts";
 
 /** The parts of the backward pass: B whole, I for the input, W for the weights. */
 export type BackwardKind = "B" | "I" | "W";
@@ -241,8 +241,6 @@ interface BoundSlot extends Slot {
 interface Place {
   /** For each length, the same memory; that of one length if each has its own. */
   readonly memory: readonly Activations[];
-  /** The tensors that were allocated for it. */
-  readonly tensors: readonly Tensor[];
   /** Runs by context, and by version of the weights and length. */
   readonly slots: Map<SharedContext, BoundSlot[]>;
   /** Key of the micro-batch that uses the memory. */
@@ -259,13 +257,13 @@ interface SharedContext {
 
 /** A micro-batch or slice in flight. */
 interface Live {
-  readonly place: Place;
+  readonly place: Taken<Place>;
   readonly context: SharedContext;
   readonly version: number;
   /** Index of the length of its samples. */
   readonly length: number;
   /** The memory of its backward, from B or I on. */
-  backward?: BackwardPlace;
+  backward?: Taken<BackwardPlace>;
 }
 
 /** The parts of a stage that micro-batches in flight share. */
@@ -281,6 +279,8 @@ interface InFlightParts {
   /** For each version of the weights and each layer, its parameters by port. */
   readonly parameters: readonly ParameterPorts[];
   readonly lossScale: Tensor;
+  /** The memory that it shares with other stages. */
+  readonly pool: SlotPool | undefined;
 }
 
 /** The micro-batches in flight, or slices of them, by their numbers. */
@@ -327,11 +327,11 @@ export class InFlight {
   begin(microBatch: number, version: number, dropout?: DropoutKey, length = 0): Slot {
     const slice = microBatch % this.#slices, context = this.#contexts.begin(microBatch);
     const place = this.#places.take(slice, length);
-    place.dropout = dropout;
+    const { value } = place, slots = value.slots.get(context) ?? [];
+    value.dropout = dropout;
+    value.slots.set(context, slots);
     const one = { place, context, version, length };
     this.#live.set(microBatch, one);
-    const slots = place.slots.get(context) ?? [];
-    place.slots.set(context, slots);
     return slots[slotIndex(one)] ??= this.#places.bind(slice, one);
   }
 
@@ -352,10 +352,10 @@ export class InFlight {
   backwardOf(microBatch: number): Backward {
     const one = this.#find(microBatch), slot = slotOf(one);
     one.backward ??= this.#places.takeBackward(microBatch % this.#slices, slot);
-    const known = slot.backwards.get(one.backward);
+    const { value } = one.backward, known = slot.backwards.get(value);
     if (known) return known;
-    const bound = slot.bindBackward(one.backward[one.length]!);
-    slot.backwards.set(one.backward, bound);
+    const bound = slot.bindBackward(value[one.length]!);
+    slot.backwards.set(value, bound);
     return bound;
   }
 
@@ -380,24 +380,51 @@ export class InFlight {
 }
 
 /** Index of a micro-batch's runs among those of its memory. */
-const slotIndex = ({ version, length, place: { memory } }: Live) =>
-  version * memory.length + length;
+const slotIndex = ({ version, length, place: { value } }: Live) =>
+  version * value.memory.length + length;
 
 /** Returns the runs of a micro-batch. */
-const slotOf = (one: Live) => one.place.slots.get(one.context)![slotIndex(one)]!;
+const slotOf = (one: Live) => one.place.value.slots.get(one.context)![slotIndex(one)]!;
+
+const openPlace = (memory: Place["memory"]): Place => ({
+  memory,
+  slots: new Map(),
+  dropout: undefined,
+});
+
+/**
+ * Returns a function that frees memory of other lengths until there is room for one more of a length.
+ *
+ * @param sizes the bytes of each length.
+ * @param most of all together.
+ */
+function roomMaker(
+  device: Device,
+  memories: readonly ReturnType<typeof openMemory>[],
+  sizes: readonly number[],
+  most: number,
+) {
+  let held = 0;
+  return (length: number): void => {
+    for (const [other, { free, drop }] of memories.entries()) {
+      for (let left = free; left > 0 && held + sizes[length]! > most; left--) {
+        for (const tensor of drop()) device.free(tensor);
+        held -= sizes[other]!;
+      }
+    }
+    held += sizes[length]!;
+  };
+}
 
 /** The memory of micro-batches in flight, reused after they end. */
 function openPlaces(
   device: Device,
-  { slices, compiled, slicing, lengths, skips, parameters, lossScale }: InFlightParts,
+  { slices, compiled, slicing, lengths, skips, parameters, lossScale, pool }: InFlightParts,
   options: StageOptions,
 ) {
   const { longestSlots } = options, isOwn = lengths !== undefined && longestSlots !== undefined;
   const kindOf = (slice: number, length: number) => isOwn ? length : slice;
-  /** Free memory by slice, or by length if each has its own. */
-  const free: Place[][] = slices.map(() => []),
-    freeBackwards = slices.map((): BackwardPlace[] => []);
-  let bytes = 0, own = 0, peak = 0;
+  let bytes = 0, peak = 0;
   const counted = <T>(allocate: () => T): T => {
     const held = device.allocatedBytes, result = allocate();
     bytes += device.allocatedBytes - held;
@@ -408,50 +435,50 @@ function openPlaces(
   const shared = counted(() => allocateShared(device, parts, options));
   const memory = { parts, options, shared };
   const prepareMasks = openMasks(device, slices, shared, slicing);
+  const kinds = lengths && !isOwn ? [0] : [...slices.keys()];
+  /** The memory of each slice, or of each length if it has its own. */
+  const slots = kinds.map((kind) =>
+    openMemory(
+      device,
+      (own) => openPlace(allocateActivations(own, memory, kind)),
+      pool?.slices[kind],
+    )
+  );
+  const backwards = (lengths ? [0] : kinds).map((slice) =>
+    openMemory(
+      device,
+      (own): BackwardPlace => allocateBackward(own, memory, slice),
+      pool?.backwards[slice],
+    )
+  );
   const sizes = isOwn ? bytesOfLengths(device.hasFreeViews, memory) : [];
-  const most = (longestSlots ?? 0) * (sizes[0] ?? 0);
-  const allocate = (kind: number): Place => {
-    for (const [length, places] of isOwn ? free.entries() : []) {
-      while (places.length > 0 && own + sizes[kind]! > most) {
-        counted(() => places.pop()!.tensors.forEach((tensor) => device.free(tensor)));
-        own -= sizes[length]!;
-      }
-    }
-    own += sizes[kind] ?? 0;
-    const tensors: Tensor[] = [];
-    const allocator = allocatorOf(device, (dtype, shape) => {
-      const tensor = device.alloc(dtype, shape);
-      tensors.push(tensor);
-      return tensor;
-    });
-    const held = counted(() => allocateActivations(allocator, memory, kind));
-    return { memory: held, tensors, slots: new Map(), dropout: undefined };
-  };
+  const makeRoom = roomMaker(device, slots, sizes, (longestSlots ?? 0) * (sizes[0] ?? 0));
   return {
     get bytes() {
       return peak;
     },
-    take(slice: number, length: number): Place {
-      const kind = kindOf(slice, length);
-      return free[kind]!.pop() ?? allocate(kind);
+    take(slice: number, length: number): Taken<Place> {
+      const kind = kindOf(slice, length), places = slots[kind]!;
+      return counted(() => {
+        if (isOwn && places.free === 0) makeRoom(kind);
+        return places.take();
+      });
     },
     /** Prefers memory to which the slot is bound, to bind few. */
-    takeBackward(slice: number, { backwards }: BoundSlot): BackwardPlace {
-      const all = freeBackwards[slice]!, known = all.findLastIndex((one) => backwards.has(one));
-      return all.splice(known, 1)[0] ?? counted(() => allocateBackward(device, memory, slice));
-    },
+    takeBackward: (slice: number, slot: BoundSlot): Taken<BackwardPlace> =>
+      counted(() => backwards[slice]!.take((value) => slot.backwards.has(value))),
     give(slice: number, { place, backward, length }: Live): void {
-      free[kindOf(slice, length)]!.push(place);
-      if (backward) freeBackwards[slice]!.push(backward);
+      slots[kindOf(slice, length)]!.give(place);
+      if (backward) backwards[slice]!.give(backward);
     },
     allocateContext: () => counted(() => allocateContext(device, parts, options)),
     bind: (slice: number, { place, context, version, length }: Live): BoundSlot => ({
-      ...bindSlot(compiled[slice + length]!, place.memory[isOwn ? 0 : length]!, options, {
+      ...bindSlot(compiled[slice + length]!, place.value.memory[isOwn ? 0 : length]!, options, {
         parameters: parameters[version]!,
         lossScale,
         context: context.ports,
         again: gradientsOf(shared, slice + length).again,
-        prepareMasks: (layer) => prepareMasks(slice + length, layer, place.dropout),
+        prepareMasks: (layer) => prepareMasks(slice + length, layer, place.value.dropout),
       }),
       backwards: new Map(),
     }),

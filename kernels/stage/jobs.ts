@@ -203,8 +203,8 @@ export async function openJobs(
   const { names, variantOf, variants } = jobs, opened = new Map<string, StageParts>();
   for (const [v, variant] of variants.entries()) {
     const own = names.filter((_, job) => variantOf[job] === v);
-    const shared = opened.values().next().value?.frozen;
-    const parts = await openParts(device, variant, options, own.length, shared);
+    const frozen = opened.values().next().value?.frozen;
+    const parts = await openParts(device, variant, options, own.length, { frozen });
     for (const [i, name] of own.entries()) opened.set(name, parts[i]!);
   }
   const stages = new Map(names.map((name) => [name, new Stage(opened.get(name)!)]));

@@ -33,6 +33,7 @@ import {
 } from "./activations.ts";
 import { checkStageOptions, type StageOptions } from "./options.ts";
 import { type Allocator, type FlatState, tensorsOf } from "./parameters.ts";
+import { describer, divideSizes, type PerSlice, type Sizes, sizesOf } from "./pool.ts";
 import { allocateResident, type Resident } from "./state.ts";
 
 /** Bytes of a stage on its device. */
@@ -124,29 +125,37 @@ interface ActivationBytes {
   readonly perLength?: readonly number[];
 }
 
-/** Counts the bytes that would be allocated. */
-class ByteCounter implements Allocator {
-  bytes = 0;
-
-  constructor(readonly hasFreeViews: boolean) {}
-
-  alloc(dtype: Tensor["dtype"], shape: readonly number[]): Tensor {
-    this.bytes += elementCount(shape) * DTYPE_BYTES[dtype];
-    return { dtype, shape };
-  }
-
-  view({ dtype }: Tensor, _offset: number, shape: readonly number[]): Tensor {
-    return { dtype, shape };
-  }
-}
-
 /** Returns the bytes of the activations of a micro-batch of each length. */
 export const bytesOfLengths = (hasFreeViews: boolean, memory: MemoryParts): number[] =>
-  memory.parts.slices.map((_, length) => {
-    const counter = new ByteCounter(hasFreeViews);
-    allocateActivations(counter, memory, length);
-    return counter.bytes;
-  });
+  memory.parts.slices.map((_, length) =>
+    bytesOf(sizesOf(hasFreeViews, (device) => allocateActivations(device, memory, length)))
+  );
+
+/** A stage, and its options. */
+interface PlannedStage {
+  readonly program: StageProgram;
+  readonly options: ActivationOptions;
+}
+
+/** Returns the sizes of the activations of a stage: shared by all, and of each slice in flight. */
+function sizesInFlight({ program, options }: PlannedStage, hasFreeViews: boolean) {
+  const slices = slicesOf(program),
+    { skips, lengths } = program,
+    parts = { slices, skips, lengths };
+  const of = (allocate: (device: Allocator) => unknown) => sizesOf(hasFreeViews, allocate);
+  const shared: Tensor[] = [];
+  const memory = {
+    ...{ parts, options },
+    shared: allocateShared(describer(hasFreeViews, shared), parts, options),
+  };
+  const indices = lengths ? [0] : [...slices.keys()];
+  return {
+    ...{ memory, shared },
+    slices: indices.map((slice) => of((device) => allocateActivations(device, memory, slice))),
+    backwards: indices.map((slice) => of((device) => allocateBackward(device, memory, slice))),
+    context: of((device) => allocateContext(device, parts, options)),
+  };
+}
 
 /**
  * Returns the bytes of the activations of a stage as {@linkcode openStage} allocates them: fields of
@@ -173,32 +182,24 @@ export function activationBytes(
   { hasFreeViews = true, ...options }: ActivationOptions & PlannedDevice,
 ): ActivationBytes {
   checkInterval(options.recomputeInterval);
-  const counter = new ByteCounter(hasFreeViews);
-  const slices = slicesOf(program), { skips, lengths } = program;
-  const parts = { slices, skips, lengths };
-  const memory = { parts, options, shared: allocateShared(counter, parts, options) };
-  const shared = counter.bytes;
-  const bytesOfCall = (allocate: () => unknown): number => {
-    const before = counter.bytes;
-    allocate();
-    return counter.bytes - before;
-  };
-  const perSlice = (lengths ? [0] : [...slices.keys()]).map((slice) => ({
-    perMicroBatch: bytesOfCall(() => allocateActivations(counter, memory, slice)),
-    perBackward: bytesOfCall(() => allocateBackward(counter, memory, slice)),
+  const { memory, ...sizes } = sizesInFlight({ program, options }, hasFreeViews);
+  const perSlice = sizes.slices.map((slice, i) => ({
+    perMicroBatch: bytesOf(slice),
+    perBackward: bytesOf(sizes.backwards[i]!),
   }));
-  const perContext = bytesOfCall(() => allocateContext(counter, parts, options));
-  const perBackward = perSlice.reduce((sum, one) => sum + one.perBackward, 0);
-  const all = { perMicroBatch: counter.bytes - shared - perBackward, perBackward, shared };
+  const perContext = bytesOf(sizes.context);
+  const all = {
+    perMicroBatch: bytesOf(sizes.slices.flat()) + perContext,
+    perBackward: bytesOf(sizes.backwards.flat()),
+    shared: bytesOf(sizes.shared),
+  };
   if (program.slicing) return { ...all, perSlice, perContext };
-  const hasLengths = lengths !== undefined && options.longestSlots !== undefined;
+  const hasLengths = program.lengths !== undefined && options.longestSlots !== undefined;
   return hasLengths ? { ...all, perLength: bytesOfLengths(hasFreeViews, memory) } : all;
 }
 
 /** Largest numbers of slices in flight; a whole sequence is one slice. */
-export interface SliceSlots {
-  /** For each slice. */
-  readonly slices: readonly number[];
+export interface SliceSlots extends PerSlice<number> {
   /** For each slice, those from I to W, with one whose B runs. */
   readonly backwards: readonly number[];
   /** Micro-batches with a slice in flight. */
@@ -269,6 +270,46 @@ export function planMemory(
   }));
 }
 
+/** Returns the sizes that several stages on one device share. */
+export function commonSizes(
+  stages: readonly PlannedStage[],
+  hasFreeViews: boolean,
+): PerSlice<Sizes> {
+  const isFixed = ({ program: { jobs, lengths }, options: { longestSlots } }: PlannedStage) =>
+    !jobs && !(lengths && longestSlots !== undefined);
+  if (stages.length < 2 || !stages.every(isFixed)) return { slices: [], backwards: [] };
+  const all = stages.map((stage) => sizesInFlight(stage, hasFreeViews));
+  const commonOf = (key: keyof PerSlice<Sizes>) =>
+    all.map((stage) => stage[key]).reduce((some, others) =>
+      some.map((sizes, slice) => divideSizes(sizes, others[slice]!).common)
+    );
+  return { slices: commonOf("slices"), backwards: commonOf("backwards") };
+}
+
+/**
+ * Returns the bytes that stages save because they share memory.
+ *
+ * @param own the slots of each stage.
+ * @param together the most slots of all stages at a time.
+ */
+export function savedBytes(
+  common: PerSlice<Sizes>,
+  own: readonly SliceSlots[],
+  together: SliceSlots,
+): number {
+  return (["slices", "backwards"] as const).reduce(
+    (sum, key) =>
+      common[key].reduce((saved, sizes, slice) => {
+        const sets = own.reduce(
+          (count, slots) => count + slots[key][slice]!,
+          -together[key][slice]!,
+        );
+        return saved + sets * bytesOf(sizes);
+      }, sum),
+    0,
+  );
+}
+
 /** Adds the memory of several stages. */
 export function sumMemory(stages: readonly StageMemory[]): StageMemory {
   const add = <T extends object>(parts: readonly T[]): T =>
@@ -289,7 +330,7 @@ export function planResident(
   program: StageProgram,
   { hasFreeViews = true, ...options }: StageOptions & PlannedDevice,
 ): Resident {
-  return allocateResident(new ByteCounter(hasFreeViews), layersOf(program), options);
+  return allocateResident(describer(hasFreeViews), layersOf(program), options);
 }
 
 /**

@@ -56,6 +56,7 @@ import {
   writeState,
   zeroFlat,
 } from "./parameters.ts";
+import type { SlotPool } from "./pool.ts";
 import {
   allocateResident,
   findTensor,
@@ -432,7 +433,10 @@ export class Stage {
     return gradients;
   }
 
-  /** Bytes that the stage holds, now and at its peak; equal to {@linkcode planMemory}. */
+  /**
+   * Bytes that the stage holds, now and at its peak; equal to {@linkcode planMemory}. Shared memory
+   * counts where it was allocated.
+   */
   get memory(): StageMemory {
     const { resident, inFlight, first } = this.#parts;
     return countMemory(resident, first === 0 ? inFlight.bytes : 0);
@@ -442,6 +446,7 @@ export class Stage {
 /**
  * Compiles a stage and allocates its parameters, all zero until {@linkcode Stage.load}.
  *
+ * @param pool Memory that it shares with other stages of its device. Default: none.
  * @throws {RangeError} when the recompute interval or the bucket size is not a positive integer, or
  * the bucket is larger than the stage.
  * @throws {TypeError} when the precision is not that of the program.
@@ -451,8 +456,9 @@ export async function openStage(
   device: Device,
   program: StageProgram,
   options: StageOptions,
+  pool?: SlotPool,
 ): Promise<Stage> {
-  const [parts] = await openParts(device, program, options, 1);
+  const [parts] = await openParts(device, program, options, 1, { pool });
   return new Stage(parts!);
 }
 
@@ -460,14 +466,15 @@ export async function openStage(
  * Opens the parts of stages of one program that share frozen weights, kernels and activations. Each has
  * its own trained parameters.
  *
- * @param shared Frozen weights of a stage with the same ones. Default: new ones.
+ * @param shared Frozen weights of a stage with the same ones, and a pool. Default: new ones, and none.
  */
 export async function openParts(
   device: Device,
   program: StageProgram,
   options: StageOptions,
   count: number,
-  shared?: FrozenWeights,
+  shared: { readonly frozen?: FrozenWeights | undefined; readonly pool?: SlotPool | undefined } =
+    {},
 ): Promise<readonly StageParts[]> {
   checkStageOptions(program, options);
   const slices = slicesOf(program), layers = slices[0]!, compiled: StageLayer[][] = [];
@@ -476,7 +483,7 @@ export async function openParts(
   if (!program.lengths) { for (const one of slices) compiled.push(await compile(one)); }
   const residents = Array.from({ length: count }, () => allocateResident(device, layers, options));
   const [{ lossScale, frozen: fixed, precision }] = residents as [Resident];
-  const frozen = shared ?? openFrozen(device, fixed, precision);
+  const frozen = shared.frozen ?? openFrozen(device, fixed, precision);
   const versionsOf = ({ store: { versions, average } }: Resident) =>
     versions.length + (average ? 1 : 0);
   const inFlight = new InFlight(device, {
@@ -492,6 +499,7 @@ export async function openParts(
       )
     ),
     lossScale,
+    pool: shared.pool,
   }, options);
   const layout = { slices, compiled, compile, lengthOf }, all: StageParts[] = [];
   for (const [i, own] of residents.entries()) {
@@ -500,7 +508,7 @@ export async function openParts(
     const norms = await openGradientNorms(device, store, own.norms);
     const sums = own.sums && openGradientSums(device, store, own.sums);
     // Frozen weights are counted once.
-    const counted = shared || i > 0 ? { frozen: [] } : {};
+    const counted = shared.frozen || i > 0 ? { frozen: [] } : {};
     const resident = { ...own, lossScale, ...counted }, first = i * versionsOf(own);
     const state = { device, resident, frozen, optimizer, norms, sums, inFlight, first, options };
     all.push({ ...state, ...layout });

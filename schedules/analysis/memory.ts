@@ -5,7 +5,7 @@ import { type Cost, stageShares } from "../costs.ts";
 import { assertInput, refusal } from "../errors.ts";
 import type { ListedSchedule, Schedule } from "../schedule.ts";
 import { recomputedStages } from "./recomputation.ts";
-import { bytesOf, freedAt, levelsOf, peakOfSkips, type SkipLevels } from "./skip_memory.ts";
+import { bytesOf, freedAt, levelsOf, type SkipLevels } from "./skip_memory.ts";
 
 /** Bytes of one copy of a stage, and of its activations for one micro-batch. */
 export interface StageMemory {
@@ -19,8 +19,6 @@ export interface StageMemory {
   readonly keptBytes: number;
   /** Bytes that R brings back, or the start of B or I if there is no R. */
   readonly recomputedBytes?: number | undefined;
-  /** Bytes that the start of B or I takes, and the end of B or W frees. */
-  readonly backwardBytes?: number | undefined;
   /** Bytes of the activations that the end of I frees; W frees the rest, B all. */
   readonly freedByInputBytes?: number | undefined;
   /** Bytes that an action of the stage needs only while it runs. */
@@ -138,13 +136,13 @@ function changesOf(
     if (memory === undefined) return { during: 0, after: 0 };
     const share = loadOf(list.microBatchAt(part)) / list.countAt(part);
     const { keptBytes, recomputedBytes = 0, freedByInputBytes = 0, messageBytes = 0 } = memory;
-    const { backwardBytes = 0 } = memory, all = keptBytes + recomputedBytes;
+    const all = keptBytes + recomputedBytes;
     const change = (during: number, after: number) => ({
       during: share * during,
       after: share * after,
     });
     if (kind === KIND.F) return change(keptBytes + messageBytes, keptBytes + messageBytes);
-    if (kind === KIND.W) return change(0, freedByInputBytes - all - backwardBytes);
+    if (kind === KIND.W) return change(0, freedByInputBytes - all);
     if (kind === KIND.R) {
       recomputed.add(cellOf(part));
       return change(recomputedBytes, recomputedBytes);
@@ -153,8 +151,8 @@ function changesOf(
     const isLast = list.countAt(part) === list.slices ||
       list.indexAt(part) === list.countAt(part) - 1;
     const isThere = isLast ? recomputed.delete(cellOf(part)) : recomputed.has(cellOf(part));
-    const brought = backwardBytes + (isThere ? 0 : recomputedBytes);
-    const freed = kind === KIND.I ? freedByInputBytes : all + backwardBytes;
+    const brought = isThere ? 0 : recomputedBytes;
+    const freed = kind === KIND.I ? freedByInputBytes : all;
     return change(brought, brought - freed - messageBytes);
   };
 }
@@ -206,11 +204,6 @@ export interface WorkerBytes {
   readonly activations: number;
   /** The sum. */
   readonly peak: number;
-  /**
-   * The sum if no stage returns memory, as with Troupe's kernels: each stage at its own peak, at any
-   * time.
-   */
-  readonly held: number;
 }
 
 /**
@@ -252,34 +245,8 @@ export function scheduleMemory(
       optimizer: sum(({ optimizerBytes }) => optimizerBytes),
       activations: peak - fixed,
       peak,
-      held: fixed + sum(({ workBytes }) => workBytes) +
-        // The memory of backwards is kept apart.
-        ownPeaks(schedule, list, (stage) => ({ ...stages[stage]!, backwardBytes: 0 })) +
-        ownPeaks(schedule, list, (stage) => ({
-          keptBytes: 0,
-          backwardBytes: stages[stage]!.backwardBytes,
-        })) +
-        (skips ? peakOfSkips(list, skips[worker]!) : 0),
     };
   });
-}
-
-/** The sum of the peaks of the copies of stages of a worker. */
-function ownPeaks(
-  { pipelineOf, stages }: ListedSchedule,
-  list: ActionList,
-  memoryOf: (stage: number) => StageMemory | undefined,
-): number {
-  const levels = new Map<number, { now: number; most: number }>();
-  const changeOf = changesOf(list, memoryOf);
-  for (let part = 0; part < list.partCount; part++) {
-    const copy = pipelineOf[list.microBatchAt(part)]! * stages + list.stageAt(part);
-    const level = levels.get(copy) ?? { now: 0, most: 0 }, { during, after } = changeOf(part);
-    level.most = Math.max(level.most, level.now + during);
-    level.now += after;
-    levels.set(copy, level);
-  }
-  return levels.values().reduce((sum, { most }) => sum + most, 0);
 }
 
 /**

@@ -119,7 +119,8 @@ export const messageDriven = defineSchedule({
     const { order, limit, chunks, inFlight, weightBacklog } = decide(options);
     const isLast = worker === options.workers - 1 && chunks === 1;
     const most = isLast ? Math.min(inFlight, limit, weightBacklog + 1) : Math.min(inFlight, limit);
-    return { least: worker === 0 && isByMessage(order) ? most : 1, most };
+    const least = worker === 0 && isByMessage(order) ? most : 1;
+    return { least, most, ...chunks > 1 && { together: limit } };
   },
   policy(worker, options) {
     const { workers, microBatches, chunks = 1 } = options;

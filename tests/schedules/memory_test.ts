@@ -104,12 +104,10 @@ Deno.test("with one byte for an activation and for a weight, bytes are the peaks
     const listed = withLists(createSchedule(name, FOUR)), analysis = analyze(listed);
     const bytes = { activations: 1, weights: 1, gradients: 0, optimizer: 0 };
     const memory = scheduleMemory(listed, stageMemories(listed, bytes));
-    for (const [worker, { activations, weights: held, peak, held: kept }] of memory.entries()) {
+    for (const [worker, { activations, weights: held }] of memory.entries()) {
       const what = `${name}, worker ${worker}`;
       assert.ok(Math.abs(activations - analysis.peakActivations[worker]!) < 1e-9, what);
       assert.ok(Math.abs(held - analysis.weights[worker]!) < 1e-9, what);
-      // Stages that return no memory never need less.
-      assert.ok(kept > peak - 1e-9, what);
     }
   }
 });

@@ -13,10 +13,13 @@ import { assertDevicesHold } from "../../../actors/run/memory_limit.ts";
 import {
   actorBytes,
   planRunMemory,
+  planWorkers,
   type RunMemoryOptions,
-  stageBytes,
+  slotsOf,
+  slotsTogether,
   totalMemory,
 } from "../../../actors/run/memory.ts";
+import { optionsOf } from "../../../actors/pipeline/stage_copies.ts";
 import { KEPT_BYTES, overheadBytes } from "../../../actors/run/step_log.ts";
 import {
   type Adapter,
@@ -27,10 +30,17 @@ import {
 } from "../../../kernels/mod.ts";
 import { elementCount } from "../../../kernels/graph/shapes.ts";
 import { mebibytes } from "../../../kernels/devices/tensor_memory.ts";
-import { totalBytes } from "../../../kernels/stage/memory.ts";
-import { analyze, createSchedule, withLists } from "../../../schedules/mod.ts";
-import { scheduleMemory } from "../../../schedules/analysis/memory.ts";
-import { batchesOf, outcome, type Sizes, SMALL } from "../runs.ts";
+import { activationBytes, totalBytes } from "../../../kernels/stage/memory.ts";
+import {
+  ActionList,
+  analyze,
+  createSchedule,
+  parseAction,
+  type Schedule,
+  withPolicy,
+} from "../../../schedules/mod.ts";
+import { atAnyPace } from "../../schedules/cases.ts";
+import { batchesOf, eventsOf, outcome, type Sizes, SMALL } from "../runs.ts";
 
 type Options = Partial<RunOptions>;
 
@@ -44,6 +54,7 @@ const RUNS: readonly (Options & { schedule: string; workers: number })[] = [
   { schedule: "chimera", workers: 4, precision: "fp16" },
   { schedule: "chimera", workers: 4, scheduleOptions: { scale: "halving" } },
   { schedule: "zb-h1", workers: 2, recompute: "cheap" },
+  { schedule: "zb-v", workers: 2 },
   { schedule: "1f1b", workers: 4, buddy: true },
   { schedule: "hanayo", workers: 2, recomputeInterval: 2 },
   { schedule: "gpipe", workers: 2, offload: true, precision: "fp16", bucketSize: 1000 },
@@ -72,6 +83,77 @@ Deno.test("a message-driven worker holds at most what the plan says, whatever th
   for (const [worker, { device: { activations }, isBound }] of plan.memory.entries()) {
     const held = end.memory![worker]!.device.activations;
     assert.ok(isBound ? held <= activations : held === activations, `worker ${worker}`);
+  }
+});
+
+/** Message-driven with two stages on each worker. */
+const V = { chunks: 2, order: "bfw" } as const;
+
+Deno.test("two stages of a message-driven worker hold, byte by byte, what the order of their actions needs", async () => {
+  const link = { latencyUs: 0, gigabytesPerSecond: 1, jitterUs: 2000 };
+  const sizes = { workers: 2, microBatches: DEEP.microBatches, ...V };
+  const schedule = createSchedule("message-driven", sizes);
+  const asked = { schedule: "message-driven", workers: 2, scheduleOptions: V, link, trace: true };
+  const { plan, end, events } = await run({ ...asked, steps: 1 });
+  const [{ traces }] = eventsOf(events, "step") as [ReturnType<typeof eventsOf<"step">>[number]];
+  const lists = traces.map((trace) =>
+    ActionList.from(trace.flatMap(({ name }) => /^\d+[FIW]/.test(name) ? [parseAction(name)] : []))
+  );
+  const compiled = compileRun({ model: gpt2(DEEP, DEEP.microBatch) }, schedule, "native");
+  const ran = planWorkers(compiled, { ...schedule, lists }, "native");
+  assert.deepEqual(end.memory, ran.map(({ device, host }) => ({ device, host })));
+  for (const [worker, { device }] of plan.memory.entries()) {
+    assert.ok(ran[worker]!.device.activations <= device.activations, `worker ${worker}`);
+  }
+});
+
+/** The slots of each copy of a worker, and of all at a time. */
+function slotsIn(schedule: Schedule, worker: number) {
+  const own = schedule.placement[worker]!.map(({ stage, pipeline }) =>
+    slotsOf(schedule, worker, stage, pipeline)
+  );
+  return [...own, slotsTogether(schedule, worker, own)];
+}
+
+Deno.test("planned slots suffice however long actions and messages take, and some are all used", () => {
+  const four = { workers: 4, microBatches: 12 };
+  const driven = (options: object) => createSchedule("message-driven", { ...four, ...options });
+  const elastic = (name: string, limit?: number) =>
+    withPolicy(createSchedule(name, four), "elastic", limit);
+  const schedules = [
+    driven(V),
+    driven({ ...V, activationLimit: 6, weightBacklog: "all" }),
+    driven({ chunks: 2, order: "bf" }),
+    elastic("zb-v"),
+    elastic("interleaved", 2),
+    elastic("chimera", 9),
+  ];
+  for (const schedule of schedules) {
+    let most = 0;
+    for (let seed = 0; seed < atDepth(10, 1000); seed++) {
+      const { listPolicy: _, ...ran } = atAnyPace(schedule, seed).schedule;
+      for (let worker = 0; worker < 4; worker++) {
+        const planned = slotsIn(schedule, worker), used = slotsIn(ran, worker);
+        for (const [i, { slices: [slots], backwards: [backwards] }] of used.entries()) {
+          const where = `${schedule.name}, seed ${seed}, worker ${worker}, stage ${i}`;
+          assert.ok(slots! <= planned[i]!.slices[0]!, where);
+          assert.ok(backwards! <= planned[i]!.backwards[0]!, where);
+        }
+        most = Math.max(most, used.at(-1)!.slices[0]! / planned.at(-1)!.slices[0]!);
+      }
+    }
+    assert.equal(most, 1, schedule.name);
+  }
+});
+
+Deno.test("BFW with M = D and K = 2 is planned at most 9.2 activations of a worker", () => {
+  for (const seq of [64, 256]) {
+    const model = gpt2({ layers: 8, hidden: 32, heads: 4, seq, vocab: 64 }, 1);
+    const schedule = createSchedule("message-driven", { workers: 8, microBatches: 32 });
+    const compiled = compileRun({ model, layout: "E,1|1|1|1|1|1|1|1,H" }, schedule, "native");
+    const { perMicroBatch } = activationBytes(compiled.programs[1]!, optionsOf(compiled, 1));
+    const planned = compiled.memory[1]!.device.activations / perMicroBatch;
+    assert.ok(planned > 8.5 && planned <= 9.2, `${planned} at ${seq}`);
   }
 });
 
@@ -107,40 +189,21 @@ Deno.test("a run beyond the memory limit is refused with the cheapest change tha
   await refuses(gpipe, 10_000, none);
 });
 
-Deno.test("each stage's bytes and the worker's list give what its kernels plan, byte by byte", () => {
-  for (const { schedule: name, workers, scheduleOptions, ...options } of RUNS) {
-    if (["message-driven", "seq1f1b"].includes(name) || options.buddy) continue;
-    const sizes = { workers, microBatches: DEEP.microBatches, ...scheduleOptions };
-    const schedule = withLists(createSchedule(name, sizes));
-    const compiled = compileRun(
-      { model: gpt2(DEEP, DEEP.microBatch), ...options },
-      schedule,
-      "native",
-    );
-    // Arrays of messages are not part of the stages.
-    const stages = stageBytes(compiled, "native").map((one) => ({ ...one, messageBytes: 0 }));
-    const held = scheduleMemory(schedule, stages).map((worker) => worker.held);
-    assert.deepEqual(held, compiled.memory.map((one) => limitedBytes(one, "native")), name);
-  }
-});
-
 Deno.test("with M micro-batches in flight and K between I and W, activations take M + c·K", () => {
   const planned = (weightBacklog: number) => {
     const options = { workers: 2, microBatches: 8, activationLimit: 4, weightBacklog } as const;
     const schedule = createSchedule("message-driven", { order: "bfw", ...options });
     const compiled = compileRun({ model: gpt2(DEEP, DEEP.microBatch) }, schedule, "native");
-    const [{ keptBytes, backwardBytes = 0, workBytes = 0 }] = stageBytes(compiled, "native") as [
-      ReturnType<typeof stageBytes>[number],
-    ];
-    return { device: compiled.memory[0]!.device, keptBytes, backwardBytes, workBytes };
+    const bytes = activationBytes(compiled.programs[0]!, optionsOf(compiled, 0));
+    return { device: compiled.memory[0]!.device, ...bytes };
   };
   for (const weightBacklog of [1, 2, 3]) {
-    const { device, keptBytes, backwardBytes, workBytes } = planned(weightBacklog);
-    assert.equal(device.activations, 4 * keptBytes + weightBacklog * backwardBytes + workBytes);
-    assert.ok(backwardBytes > 0.4 * keptBytes && backwardBytes < 0.7 * keptBytes);
+    const { device, perMicroBatch, perBackward, shared } = planned(weightBacklog);
+    assert.equal(device.activations, 4 * perMicroBatch + weightBacklog * perBackward + shared);
+    assert.ok(perBackward > 0.4 * perMicroBatch && perBackward < 0.7 * perMicroBatch);
   }
   // Whole backwards share the memory of one.
-  assert.equal(planned(0).backwardBytes, 0);
+  assert.equal(planned(0).perBackward, 0);
 });
 
 const CONFIG = { layers: 4, hidden: 32, heads: 2, seq: 8, vocab: 64 };

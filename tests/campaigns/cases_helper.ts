@@ -41,12 +41,14 @@ export function casesOf(
  *
  * @param make gets the requested number of cases, and the seed.
  * @param atOnce number of cases that run at the same time.
+ * @param table returns lines to print after the last case.
  */
 export async function runCampaign(
   name: string,
   defaultCases: number,
   make: (count: number, seed: number) => Iterable<Case> | AsyncIterable<Case>,
   atOnce = 1,
+  table: () => readonly string[] = () => [],
 ): Promise<never> {
   const flags = parseArgs(Deno.args, { string: ["cases", "seed"] });
   const seed = Number(flags.seed ?? 1), began = performance.now();
@@ -68,6 +70,7 @@ export async function runCampaign(
     }
   };
   await Promise.all(Array.from({ length: atOnce }, work));
+  table().forEach((line) => print(line));
   print(`${((performance.now() - began) / 1000).toFixed(0)} s`);
   print(`${name}: ${done} cases, ${survived} survived`);
   Deno.exit(survived === done ? 0 : 1);

@@ -1,11 +1,11 @@
 /**
  * Long campaigns against the promises of the README, too long for the test suite:
  *
- *     deno task campaign [NAME ...] [--cases N] [--seed N]
+ *     deno task campaign [NAME ...] [--cases N] [--seed N] [--runtime NAME]
  *
  * Without names, all campaigns run one after another. A campaign is a separate program in this folder:
  * it prints its progress, ends with a line `NAME: N cases, N survived`, and exits with 0 only if all
- * survived. `--cases` scales it and `--seed` repeats it.
+ * survived. `--cases` scales it and `--seed` repeats it; `kills` runs only its long runs with `--runtime`.
  *
  * @module
  */
@@ -38,7 +38,7 @@ async function run(name: string, flags: readonly string[]): Promise<boolean> {
 }
 
 if (import.meta.main) {
-  const { _: asked, cases, seed } = parseArgs(Deno.args, { string: ["cases", "seed"] });
+  const { _: asked, ...given } = parseArgs(Deno.args, { string: ["cases", "seed", "runtime"] });
   const known = await campaigns();
   const unknown = asked.map(String).filter((name) => !known.includes(name));
   if (unknown.length > 0) {
@@ -47,10 +47,7 @@ if (import.meta.main) {
     );
     Deno.exit(2);
   }
-  const flags = [
-    ...(cases === undefined ? [] : ["--cases", cases]),
-    ...(seed === undefined ? [] : ["--seed", seed]),
-  ];
+  const flags = Object.entries(given).flatMap(([name, value]) => [`--${name}`, String(value)]);
   const failed = [];
   for (const name of asked.length > 0 ? asked.map(String) : known) {
     if (!await run(name, flags)) failed.push(name);

@@ -5,6 +5,7 @@
  * @module
  */
 
+import { delay } from "@std/async/delay";
 import { fileURLToPath } from "node:url";
 import { train } from "../../actors/run/train.ts";
 import type { TrainOptions } from "../../actors/options/train_options.ts";
@@ -27,15 +28,23 @@ export interface Harm {
 /** Options of a victim. */
 export interface VictimOptions extends Partial<Omit<TrainOptions, "model" | "data">> {
   readonly sizes?: Partial<Sizes>;
-  /** Fault that a thread injects into itself. */
-  readonly thread?: Harm;
+  /** Moments at which a thread is ended. */
+  readonly ends?: readonly Harm[];
+  /** Steps between two evaluations, each before a checkpoint. */
+  readonly every?: number;
 }
 
 /** A run that takes longer has hung. */
 const HANG_MS = 240_000;
 
+/** Time in which the processes of a program that has ended notice that. */
+const GRACE_MS = 5000;
+
+/** Handles a line of a victim, which names a moment. */
+export type Hurt = (moment: string, pid: number) => void;
+
 /** Runs a victim to its end; calls `hurt` with its process at each moment. */
-async function suffer(options: VictimOptions, hurt?: (moment: string, pid: number) => void) {
+export async function suffer(options: VictimOptions, hurt?: Hurt) {
   const child = new Deno.Command(Deno.execPath(), {
     args: ["run", "-A", "--quiet", fileURLToPath(import.meta.url), JSON.stringify(options)],
     env: { NO_COLOR: "1", DENO_NO_UPDATE_CHECK: "1" },
@@ -57,15 +66,19 @@ async function suffer(options: VictimOptions, hurt?: (moment: string, pid: numbe
   }));
   const { success } = await child.status;
   clearTimeout(timer);
-  return { hash: success ? /^hash (\w+)$/m.exec(output)?.[1] : undefined, output };
+  const hash = success ? /^hash (\w+)$/m.exec(output)?.[1] : undefined;
+  const ended = performance.now();
+  while (kill(-child.pid, "SIGCONT") && performance.now() - ended < GRACE_MS) await delay(20);
+  return { hash, output, hasLeft: kill(-child.pid, "SIGKILL") };
 }
 
 /** Hashes of undisturbed runs, each computed once. */
 const unharmed = new Map<string, Promise<string | undefined>>();
 
-function inPeace(
-  { thread: _, stallMs: _s, retries: _r, isolation: _i, ...options }: VictimOptions,
-) {
+/** Returns the hash of the same run without any harm. */
+export function inPeace(
+  { ends: _, stallMs: _s, retries: _r, isolation: _i, ...options }: VictimOptions,
+): Promise<string | undefined> {
   const key = JSON.stringify(options);
   const found = unharmed.get(key) ?? suffer(options).then(({ hash }) => hash);
   unharmed.set(key, found);
@@ -79,10 +92,11 @@ function inPeace(
  */
 export async function survive(
   options: VictimOptions,
-  hurt?: (moment: string, pid: number) => void,
+  hurt?: Hurt,
   never = /(?!)/,
 ): Promise<string | undefined> {
-  const { hash, output } = await suffer(options, hurt), expected = await inPeace(options);
+  const { hash, output, hasLeft } = await suffer(options, hurt), expected = await inPeace(options);
+  if (hasLeft) return `processes were left: ${output}`;
   const isWell = hash !== undefined && hash === expected && !never.test(output);
   return isWell ? undefined : `received ${hash} for ${expected}: ${output}`;
 }
@@ -115,26 +129,38 @@ export function drawHarm(draw: Draw, isThread = false): Harm {
   return { moment, afterMs: draw.part() * lastingMs, which: draw.part() };
 }
 
-/** Ends a thread at its moment. */
-function endThreads({ moment, afterMs, which }: Harm): (now: string) => void {
-  const Original = globalThis.Worker, workers: Worker[] = [];
+/** Ends threads at their moments. */
+function endThreads(harms: readonly Harm[]): (now: string) => void {
+  const Original = globalThis.Worker, living = new Set<Worker>();
   globalThis.Worker = class extends Original {
     constructor(...args: ConstructorParameters<typeof Original>) {
       super(...args);
       // Nothing else can end a thread that does not listen yet.
-      this.addEventListener("message", () => workers.push(this), { once: true });
+      this.addEventListener("message", () => living.add(this), { once: true });
+    }
+    override terminate() {
+      living.delete(this);
+      super.terminate();
     }
   };
+  const end = (which: number) => {
+    const one = [...living][Math.floor(which * living.size)];
+    if (one) print("harmed");
+    one?.terminate();
+  };
   return (now) => {
-    if (now !== moment) return;
-    setTimeout(() => workers.at(-1 - Math.floor(which * workers.length))?.terminate(), afterMs);
+    for (const { moment, afterMs, which } of harms) {
+      if (moment === now) setTimeout(() => end(which), afterMs);
+    }
   };
 }
 
 /** Main program of the victim. */
-async function runVictim({ sizes: given, thread, ...options }: VictimOptions): Promise<void> {
+async function runVictim(
+  { sizes: given, ends = [], every = 2, ...options }: VictimOptions,
+): Promise<void> {
   const sizes = { ...SMALL, layers: 4, hidden: 16, seq: 8, microBatches: 4, steps: 6, ...given };
-  const harm = thread ? endThreads(thread) : () => {};
+  const harm = endThreads(ends), { replicas = 1 } = options;
   const at = (moment: string) => {
     print(moment);
     harm(moment);
@@ -145,16 +171,18 @@ async function runVictim({ sizes: given, thread, ...options }: VictimOptions): P
     const events = train({
       ...options as Partial<TrainOptions>,
       model: gpt2(sizes, sizes.microBatch),
-      data: batchesOf(sizes, 2 * sizes.microBatches * sizes.steps),
+      data: batchesOf(sizes, 2 * replicas * sizes.microBatches * sizes.steps),
       ...{ steps: sizes.steps, microBatches: sizes.microBatches },
-      // Every second step is followed by an evaluation, then by a checkpoint.
-      evaluation: { every: 2, batches: batchesOf(sizes, 2) },
-      checkpoint: { directory, every: 2, config: {} },
+      evaluation: { every, batches: batchesOf(sizes, 2) },
+      checkpoint: { directory, every, config: {} },
       announce: (line) => print(`told ${line}`),
     });
     for await (const event of events) {
       if (event.type === "plan") at("start");
       if (event.type === "step" || event.type === "evaluation") at(`${event.type} ${event.step}`);
+      if (event.type === "resize" || event.type === "failure") {
+        print(`${event.type} ${JSON.stringify(event)}`);
+      }
       if (event.type === "end") print(`hash ${event.weightsHash}`);
     }
   } finally {

@@ -4,10 +4,10 @@
  * @module
  */
 
-import type { NodeConnectionOptions } from "@nats-io/transport-node";
+import type { Msg, NodeConnectionOptions } from "@nats-io/transport-node";
 import { messageOf } from "../../runtime/failure.ts";
 import { LEADER, type Member, readCredentials, subjectOf } from "./credentials.ts";
-import { CONTROL } from "./link.ts";
+import { BEAT, CONTROL } from "./link.ts";
 
 /** The meeting place of a run, and the credentials of this process. */
 export interface MeetingPlace {
@@ -23,6 +23,8 @@ export interface MeetingPlace {
 export interface Hearing {
   /** Handles a message of a member. */
   readonly hear: (from: number, message: Uint8Array) => void;
+  /** Called when the server delivers a beat to nobody, as that member is not connected. */
+  readonly absent?: (member: number) => void;
   /** Called when the connection was lost and is there again. */
   readonly reconnected: () => void;
   /** Called when it is closed for good, for example because the server refuses the credentials. */
@@ -31,6 +33,9 @@ export interface Hearing {
 
 /** Milliseconds between two beats, and between two attempts to reconnect. */
 export const BEAT_MS = 250;
+
+/** The status of a message that the server sends if nobody hears a request. */
+const NO_RESPONDERS = 503;
 
 /** An open connection. */
 export type Connection = Awaited<ReturnType<typeof connectMember>>;
@@ -41,7 +46,8 @@ export type Connection = Awaited<ReturnType<typeof connectMember>>;
  * @throws {TypeError} when the credentials cannot be used.
  * @throws {Error} when the server cannot be reached, or refuses them.
  */
-export async function connectMember(place: MeetingPlace, { hear, reconnected, closed }: Hearing) {
+export async function connectMember(place: MeetingPlace, hearing: Hearing) {
+  const { hear, reconnected, closed, absent } = hearing;
   const { url, credentials, run } = place, member = await readCredentials(credentials, run);
   const nats = await connectTo(url, member);
   const { number } = member, from = number === LEADER ? "*" : LEADER;
@@ -50,7 +56,9 @@ export async function connectMember(place: MeetingPlace, { hear, reconnected, cl
     callback(error, message) {
       // Without a permission there are no messages: the connection is closed with the reason.
       if (error) return void nats.close().then(() => closed(error));
-      hear(Number(message.subject.split(".")[2]), message.data);
+      const member = Number(message.subject.split(".")[2]);
+      if (statusOf(message) === NO_RESPONDERS) absent?.(member);
+      else hear(member, message.data);
     },
   });
   const watch = async () => {
@@ -64,7 +72,10 @@ export async function connectMember(place: MeetingPlace, { hear, reconnected, cl
   watch();
   nats.closed().then((error) => error && closed(error));
   const publish = (to: number, message: Uint8Array) => {
-    if (isConnected) nats.publish(subjectOf(run, number, to), message);
+    if (!isConnected) return;
+    // The server answers, in the name of the other, a beat that it delivers to nobody.
+    const reply = subjectOf(run, to, number), asks = absent && message[0] === BEAT;
+    nats.publish(subjectOf(run, number, to), message, asks ? { reply } : {});
   };
   return {
     number,
@@ -118,6 +129,14 @@ async function connectTo(url: string, { bytes }: Member) {
       }`,
       { cause: error },
     );
+  }
+}
+
+function statusOf(message: Msg): number | undefined {
+  try {
+    return message.headers?.code;
+  } catch {
+    return undefined; // a stranger has sent it
   }
 }
 

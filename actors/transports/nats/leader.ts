@@ -64,6 +64,9 @@ export interface LeaderOptions extends MeetingPlace {
 /** Maximum bytes of a frame of a host. */
 const FRAME_MAX = 2 ** 31;
 
+/** Time in which a host that has lost its connection must be back; it takes half a second. */
+const RECONNECT_MS = 2000;
+
 const JOINED_ANEW = "it has joined anew";
 
 /** A host that has joined. */
@@ -76,6 +79,8 @@ interface Host {
   readonly isolates: Map<number, number>;
   /** Beats since its last message. */
   quiet: number;
+  /** Beats since then that the server has delivered to nobody. */
+  absent: number;
   isLeaving: boolean;
 }
 
@@ -101,6 +106,7 @@ export class Leader {
     const leader = new Leader(options);
     const connection = leader.#connection = await connectMember(options, {
       hear: (from, message) => leader.#hear(from, message),
+      absent: (number) => leader.#absent(number),
       reconnected: () => leader.#reconnected(),
       closed: (error) => leader.#closed(error),
     });
@@ -195,7 +201,7 @@ export class Leader {
       if (host?.link.number !== link) {
         return this.#say(from, { type: "over", link, why: "the run does not know it" });
       }
-      host.quiet = 0;
+      host.quiet = host.absent = 0;
       host.link.hear(message);
     } catch (error) {
       this.#exclude(from, messageOf(error));
@@ -233,7 +239,7 @@ export class Leader {
     const link = new Link(++this.#links, publish, this.#connection.maxBytes), outbox = new Outbox();
     outbox.attach(link);
     const isolates = new Map<number, number>();
-    const host = { number, session, link, outbox, isolates, quiet: 0, isLeaving: false };
+    const host = { number, session, link, outbox, isolates, quiet: 0, absent: 0, isLeaving: false };
     const receive = (report: unknown) => {
       if (this.#hosts.get(number) !== host) return;
       checkReport(report, isolates);
@@ -286,9 +292,17 @@ export class Leader {
     }
   }
 
+  /** Counts a beat to a host that is not connected: it has died, or is about to reconnect. */
+  #absent(number: number): void {
+    const host = this.#hosts.get(number), why = "it is not connected to the server";
+    if (host && ++host.absent * BEAT_MS >= RECONNECT_MS) this.#lose(host, why, { why });
+  }
+
   #reconnected(): void {
     for (const host of this.#hosts.values()) {
       host.quiet = 0;
+      // All have lost the server, and may be back later than the leader.
+      host.absent = -Infinity;
       host.link.resend();
     }
   }

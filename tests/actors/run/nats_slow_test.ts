@@ -74,7 +74,7 @@ testNeeding(
       });
       assert.deepEqual(bits, (await serial("")).bits);
       assert.deepEqual(said.filter((line) => line.includes(" is lost: ")).sort(), [
-        "host 1 is lost: it was silent for 2.5 s",
+        "host 1 is lost: it is not connected to the server",
         "host 2 is lost: it was silent for 2.5 s",
       ]);
       assert.equal(eventsOf(events, "failure").length + eventsOf(events, "resize").length, 2);

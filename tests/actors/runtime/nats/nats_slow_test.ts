@@ -47,6 +47,20 @@ async function stranger(server: TestServer, number: number) {
   return await connectServer({ servers: server.url, authenticator: credsAuthenticator(bytes) });
 }
 
+/** Joins a run as a program of a stranger. */
+async function joinedStranger(server: TestServer, number: number) {
+  const nats = await stranger(server, number), heard: Record<string, unknown>[] = [];
+  nats.subscribe(`troupe.${RUN}.0.${number}`, {
+    callback: (_, { data }) => {
+      if (data[0] === CONTROL) heard.push(JSON.parse(new TextDecoder().decode(data.slice(1))));
+    },
+  });
+  const to = `troupe.${RUN}.${number}.0`, facts = server.facts;
+  nats.publish(to, encode({ type: "hello", session: number, facts }));
+  await soon(() => heard.some(({ type }) => type === "welcome"));
+  return { nats, heard, link: heard[0]!["link"] as number, to };
+}
+
 /** Waits for what the server sends; nothing for 20 s is a failure. */
 async function soon(isDone: () => boolean): Promise<void> {
   for (let looks = 0; !isDone(); looks++) {
@@ -120,6 +134,36 @@ testNeeding(
   },
 );
 
+testNeeding(
+  NATS,
+  "nats: a host that is not connected for two seconds is lost, and one that reconnects is not",
+  async () => {
+    await using server = await TestServer.start(2);
+    const said: string[] = [], wait = (ms: number) => new Promise((done) => setTimeout(done, ms));
+    const announce = (line: string) => said.push(line);
+    await using _leader = await server.lead({ timeoutMs: 60_000, announce });
+    const [dead, living] = [await joinedStranger(server, 1), await joinedStranger(server, 2)];
+    await dead.nats.close();
+    let { nats } = living;
+    for (let times = 0; times < 3; times++) {
+      await nats.close();
+      await wait(800);
+      nats = await stranger(server, 2);
+      nats.subscribe(`troupe.${RUN}.0.2`, { callback: () => {} });
+      nats.publish(living.to, beatOf(living.link));
+      await nats.flush();
+    }
+    const lost = "host 1 is lost: it is not connected to the server";
+    assert.deepEqual(said, ["host 1 has joined", "host 2 has joined", lost]);
+    // After a loss of the server, a host may be back later than the leader.
+    await nats.close();
+    await server.kill();
+    await server.begin();
+    await wait(3500);
+    assert.deepEqual(said.slice(3), []);
+  },
+);
+
 /** Reports that no agent sends. */
 const REPORTS: readonly unknown[] = [
   { kind: "gone", isolate: 1, cause: "of another host" },
@@ -129,6 +173,14 @@ const REPORTS: readonly unknown[] = [
   null,
   [1, 2],
 ];
+
+/** Returns a beat of a host that has received nothing. */
+function beatOf(link: number): Uint8Array {
+  const beat = new Uint8Array(14);
+  beat[0] = BEAT;
+  new DataView(beat.buffer).setUint32(1, link);
+  return beat;
+}
 
 /** Returns a forged or truncated message of a host with a link. */
 function forged(link: number, seed: number): Uint8Array {
@@ -142,10 +194,7 @@ function forged(link: number, seed: number): Uint8Array {
     return message;
   };
   const bytes = Uint8Array.from({ length: 16 + next(100) }, () => next(256));
-  const beat = new Uint8Array(14);
-  beat[0] = BEAT;
-  new DataView(beat.buffer).setUint32(1, link);
-  const report = joined(framePieces(REPORTS[seed % REPORTS.length], []));
+  const beat = beatOf(link), report = joined(framePieces(REPORTS[seed % REPORTS.length], []));
   switch (seed % 8) {
     case 0:
       return piece(bytes);
@@ -171,6 +220,10 @@ function forged(link: number, seed: number): Uint8Array {
 
 const FORGED = atDepth(64, 500);
 
+/** A host whose message has headers that cannot be read. */
+const BROKEN = 3;
+const BROKEN_HEADERS = { encode: () => new TextEncoder().encode("NATS/1.0\r\n\0 : 1\r\n\r\n") };
+
 testNeeding(
   NATS,
   `nats: each of ${FORGED} forged or truncated messages excludes its host only`,
@@ -186,19 +239,11 @@ testNeeding(
       const recorder = system.spawn(RECORDER, undefined, at);
       await system.ask(recorder, { type: "Read" });
       for (let number = 1; number <= FORGED; number++) {
-        const nats = await stranger(server, number), heard: Record<string, unknown>[] = [];
-        nats.subscribe(`troupe.${RUN}.0.${number}`, {
-          callback: (_, { data }) => {
-            if (data[0] === CONTROL) {
-              heard.push(JSON.parse(new TextDecoder().decode(data.slice(1))));
-            }
-          },
-        });
-        const to = `troupe.${RUN}.${number}.0`, facts = server.facts;
-        nats.publish(to, encode({ type: "hello", session: number, facts }));
-        await soon(() => heard.some(({ type }) => type === "welcome"));
-        nats.publish(to, forged(heard[0]!["link"] as number, number));
+        const { nats, heard, link, to } = await joinedStranger(server, number);
+        if (number === BROKEN) nats.publish(to, "", { headers: BROKEN_HEADERS as never });
+        else nats.publish(to, forged(link, number));
         await soon(() => heard.some(({ type }) => type === "refused"));
+        const facts = server.facts;
         nats.publish(to, encode({ type: "hello", session: number + 1, facts }));
         await soon(() => heard.filter(({ type }) => type === "refused").length === 2);
         await nats.close();

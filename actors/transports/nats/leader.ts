@@ -124,7 +124,8 @@ export class Leader {
   readonly transport: Transport = {
     name: "nats",
     sharesMemory: false,
-    canKill: false,
+    // A thread that does not end stays behind on its host, and no run waits for it.
+    canKill: true,
     limitsMemory: false,
     open: (): OpenTransport => ({
       start: (request) => this.#start(request),

@@ -41,14 +41,18 @@ async function onHosts(
 
 testNeeding(
   NATS,
-  "nats: a run on hosts has the bits of a serial run, and the leader has its checkpoints",
+  "nats: a run on hosts whose worker loops has the bits of a serial run, and its leader checkpoints",
   () =>
     inFolder(async (directory) => {
       await using server = await TestServer.start(4);
       const hosts = [1, 2, 3, 4].map((number) => server.host(number));
       const checkpoint = { directory, every: 3, config: {} };
-      const { bits } = await onHosts(server, { checkpoint, failover: "restart" });
+      const faults = [{ kind: "loop", worker: 1, afterActions: 60 }] as const;
+      const options = { checkpoint, failover: "restart", faults, stallMs: 1500 } as const;
+      const { bits, events } = await onHosts(server, options);
       assert.deepEqual(bits, (await serial("")).bits);
+      const failures = eventsOf(events, "failure").map(({ reason }) => reason);
+      assert.match(failures.join(), /stalled for 1500 ms: .*worker-1 does not answer/);
       assert.deepEqual(
         await Promise.allSettled(hosts).then((ends) => ends.map((end) => end.status)),
         [

@@ -192,13 +192,17 @@ const DEATHS = 5, STEPS_A_DEATH = 15;
 /** Time after which a silent host is lost, and within which hosts end with their run. */
 const HOST_MS = 2500, ENDING_MS = 10_000;
 
-/** Draws the deaths of a long run; one in four comes while the run recovers from the one before. */
-const drawDeaths = (draw: Draw): Harm[] =>
-  Array.from({ length: DEATHS }, (_, nth) => {
-    const isSecond = nth > 0 && draw(4) === 0, which = draw.part();
-    const step = STEPS_A_DEATH * (nth + 1 - Number(isSecond)) - draw(STEPS_A_DEATH);
-    return { moment: `step ${step}`, afterMs: draw.part() * (isSecond ? 600 : 60), which };
-  });
+/** Draws the deaths of a long run; one in three comes while the run recovers from the one before. */
+function drawDeaths(draw: Draw): Harm[] {
+  const deaths: Harm[] = [];
+  for (let nth = 0; nth < DEATHS; nth++) {
+    const before = draw(3) === 0 ? deaths.at(-1) : undefined, which = draw.part();
+    const moment = before?.moment ?? `step ${STEPS_A_DEATH * (nth + 1) - draw(STEPS_A_DEATH)}`;
+    const afterMs = before ? before.afterMs + 600 * draw.part() : 60 * draw.part();
+    deaths.push({ moment, afterMs, which });
+  }
+  return deaths;
+}
 
 /** What long runs have shown. */
 const COUNTS = [

@@ -28,6 +28,8 @@ import {
 } from "../checkpoints/tensors.ts";
 import { locateWeights, readWeights } from "../checkpoints/weights.ts";
 import { checkFinite } from "../gradients/commit.ts";
+import { check } from "../options/option.ts";
+import { ADAPTER_OPTIONS } from "../options/train_fields.ts";
 import type { RunOptions } from "../options/train_options.ts";
 import type { CheckedOptions } from "../options/train_table.ts";
 import { isDataState } from "./data.ts";
@@ -219,9 +221,15 @@ function firstAverages(
 
 /** Refuses other settings of an adapter than those of its checkpoint. */
 function checkSameLora(lora: CheckedOptions["lora"], { config }: Resume): void {
-  const kept = config?.lora;
-  if (!lora || kept === undefined) return;
-  const [wanted, received] = [kept, lora].map((one) => JSON.stringify(one));
+  if (!lora || config?.lora === undefined) return;
+  const wanted = keptLora("resume", config.lora), received = JSON.stringify(lora);
   const must = `lora must be ${wanted}, as in the checkpoint`;
   assertInput(wanted === received, "resume", must, received);
+}
+
+/** Checks the settings of an adapter in a checkpoint, and returns them as JSON. */
+export function keptLora(cannot: string, kept: unknown): string {
+  const name = "the lora of the checkpoint";
+  check(ADAPTER_OPTIONS.lora.schema, kept, { cannot: `Cannot ${cannot}`, name });
+  return JSON.stringify(kept);
 }

@@ -32,6 +32,7 @@ import { pipelineCount } from "../pipeline/layout.ts";
 import { RUN_FILES } from "../run_folder/metrics_file.ts";
 import { finiteOnly, readHashed } from "./checkpoint_writer.ts";
 import { DataWatch, isDataState, RunData } from "./data.ts";
+import { keptLora } from "./first_state.ts";
 import {
   type KeptJob,
   type PreparedRun,
@@ -147,16 +148,20 @@ function keptJob(
   const done = Math.max(0, Math.min(steps, at + 1 - start));
   const ensure = (is: boolean, must: string, received: unknown) =>
     assertInput(is, `resume the job ${name}`, must, JSON.stringify(received));
-  ensure(Number.isSafeInteger(at) && at >= 0, "the checkpoint must have its step", at);
+  const isCount = (value: unknown) => Number.isSafeInteger(value) && Number(value) >= 0;
+  ensure(isCount(at), "the checkpoint must have its step", at === undefined ? "none" : typeof at);
   if (kept === undefined) {
     ensure(done === 0, `it must be in the checkpoint, or begin after step ${at}`, start);
     return undefined;
   }
   const { step, isOver, lora: own, data } = Object(kept) as KeptJob;
+  const isProgress = isCount(step) && typeof isOver === "boolean";
+  ensure(isProgress, "its progress must be that of a run", "other values");
   const isSame = isOver ? step <= done : step === done;
   const must = `its start and steps must fit its ${step} steps before step ${at + 1}`;
   ensure(isSame, must, { start, steps });
-  ensure(JSON.stringify(own) === JSON.stringify(lora), `lora must be ${JSON.stringify(own)}`, lora);
+  const wanted = keptLora(`resume the job ${name}`, own);
+  ensure(wanted === JSON.stringify(lora), `lora must be ${wanted}`, lora);
   const isState = data === undefined || isDataState(data);
   ensure(isState, "the state of its data must be that of a run", data);
   return kept;

@@ -246,6 +246,25 @@ folderTest(
         [{ ...late, start: 3 }, /it must be in the checkpoint, or begin after step 3, received/],
       ] as const
     ) assert.match(`${(await resumed([refused])).failure}`, why);
+    const resume = (await readCheckpoint(out))!,
+      deep = JSON.parse("[".repeat(1e5) + "]".repeat(1e5));
+    const lora = { ...second!.lora, alpha: 3 }, kept = { step: 2, isOver: false, lora };
+    for (
+      const [own, why] of [
+        [null, /job-1: its progress must be that of a run, received/],
+        [{ ...kept, step: "2" }, /its progress must be that of a run, received/],
+        [{ ...kept, isOver: deep }, /its progress must be that of a run, received/],
+        [
+          { ...kept, lora: deep },
+          /every option of the lora of the checkpoint must be known, received/,
+        ],
+        [{ ...kept, lora: { ...lora, rank: deep } }, /checkpoint.rank must be a positive integer/],
+      ] as const
+    ) {
+      const config = { progress: { jobs: { step: 3, each: { "job-1": own } } } };
+      const forged = { ...COMMON, resume: { ...resume, config }, jobs: [second!] };
+      assert.match(`${(await together(forged)).failure}`, why);
+    }
     const found = await resumed([second!, third!, late]);
     assert.equal(found.failure, undefined);
     for (const [name, { hash, losses }] of found.bits) {

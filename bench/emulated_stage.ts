@@ -13,8 +13,8 @@ import {
   modelOfCosts,
   type ScheduleOptions,
 } from "../schedules/mod.ts";
-import { readScenario, withScenario } from "../schedules/simulator/scenarios.ts";
-import { actionTimes } from "../schedules/simulator/step_run.ts";
+import { readScenario, withScenario } from "../schedules/simulator/trials.ts";
+import { actionTimes } from "../schedules/simulator/simulate.ts";
 
 /** The schedule, the scenario and the times that a stage emulates. */
 export interface Emulated {

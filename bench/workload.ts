@@ -110,11 +110,10 @@ const drawn = new WeakMap<Workload, ReadonlyMap<string, Float32Array>>();
 
 /** Returns the initial weights by name. They are cached, as drawing those of GPT-2 small is slow. */
 export function firstWeights(workload: Workload): ReadonlyMap<string, Float32Array> {
-  const { parameters } = compileModel(benchModel(workload), "none");
-  const weights = drawn.get(workload) ??
-    new Map(parameters.map(({ name, spec }) => [name, initialValues(spec, name, 1)] as const));
-  drawn.set(workload, weights);
-  return weights;
+  return drawn.getOrInsertComputed(workload, () => {
+    const { parameters } = compileModel(benchModel(workload), "none");
+    return new Map(parameters.map(({ name, spec }) => [name, initialValues(spec, name, 1)]));
+  });
 }
 
 /** Returns micro-batches of random tokens. */

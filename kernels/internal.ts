@@ -65,7 +65,7 @@ export {
   TOKENS_BYTES_MAX,
 } from "./data/token_file.ts";
 export { bytesTokenizerJson, gpt2TokenizerJson } from "./data/tokenizer.ts";
-export { TOKENIZER_BYTES_MAX } from "./data/tokenizer_json.ts";
+export { TOKENIZER_BYTES_MAX } from "./data/tokenizer.ts";
 export { bf16Instructions, cpuFlags } from "./devices/cpu/onednn.ts";
 export { ORT_VERSION } from "./devices/cpu/ort_library.ts";
 export { DTYPE_BYTES, HOST_ARRAYS } from "./devices/device.ts";
@@ -100,9 +100,9 @@ export {
   loraTargets,
   withLora,
 } from "./layers/lora.ts";
-export { resnetLogits } from "./layers/resnet.ts";
+export { resnetLogits } from "./layers/convolutional.ts";
 export { t5Sizes, t5Ties } from "./layers/t5.ts";
-export { unetPictures } from "./layers/unet.ts";
+export { unetPictures } from "./layers/convolutional.ts";
 export { F16_MAX, GPT2_MAX } from "./precision.ts";
 export { substream } from "./random.ts";
 export {

@@ -61,7 +61,7 @@ export {
   type Tokens,
 } from "./data/token_file.ts";
 export { bytesTokenizer, gpt2Tokenizer, type Tokenizer } from "./data/tokenizer.ts";
-export { type FileTokenizer, parseTokenizer } from "./data/tokenizer_json.ts";
+export { type FileTokenizer, parseTokenizer } from "./data/tokenizer.ts";
 export { type NativeOptions, openNative } from "./devices/cpu/native.ts";
 export { nativeLibraryPath } from "./devices/cpu/ort_library.ts";
 export { openWasm } from "./devices/cpu/wasm.ts";
@@ -96,7 +96,7 @@ export {
   type Unary,
   type Value,
 } from "./graph/value.ts";
-export type { WindowOptions } from "./graph/windows.ts";
+export type { WindowOptions } from "./graph/shapes.ts";
 export {
   attention,
   type AttentionOptions,
@@ -150,9 +150,9 @@ export {
 export { llama, type LlamaConfig, llamaLogits } from "./layers/llama.ts";
 export { mlp, type MlpConfig, mlpLogits } from "./layers/mlp.ts";
 export { gru, lstm, type RecurrentOptions } from "./layers/recurrent.ts";
-export { type PictureConfig, resnet, type ResNetConfig } from "./layers/resnet.ts";
+export { type PictureConfig, resnet, type ResNetConfig } from "./layers/convolutional.ts";
 export { t5, type T5Config, t5Logits } from "./layers/t5.ts";
-export { unet } from "./layers/unet.ts";
+export { unet } from "./layers/convolutional.ts";
 export { encodeModel, type Port } from "./onnx/encode.ts";
 export {
   gpt2Onnx,
@@ -185,8 +185,8 @@ export {
   generateText,
   sample,
   type SampleOptions,
-} from "./stage/generate.ts";
-export { openPredictor, type Predictor } from "./stage/predictor.ts";
+} from "./stage/inference.ts";
+export { openPredictor, type Predictor } from "./stage/inference.ts";
 export {
   ADAMW_DEFAULTS,
   type AdamWOptions,
@@ -202,7 +202,7 @@ export type { FloatDType } from "./data/safetensors.ts";
 export type { Ints } from "./graph/shapes.ts";
 export type { MessageArray } from "./devices/device.ts";
 export type { PartialOptimizer } from "./stage/options.ts";
-export type { PerAxis } from "./graph/windows.ts";
+export type { PerAxis } from "./graph/shapes.ts";
 export type { StageMemory } from "./stage/memory.ts";
 export type { StageOptions } from "./stage/options.ts";
 export type { StageValues } from "./devices/device.ts";

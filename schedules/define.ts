@@ -3,7 +3,7 @@
 import type { Action, ActionKind } from "./action.ts";
 import { ActionList } from "./action_list.ts";
 import type { Costs } from "./costs.ts";
-import { assertInput } from "./errors.ts";
+import { assertInput, refusal } from "./errors.ts";
 import { checkWorker, listPolicies, type MailboxOrder, type StepPolicy } from "./policies.ts";
 import type {
   ListedSchedule,
@@ -107,9 +107,7 @@ export function requireOption(
 ): void {
   if (Number.isInteger(value) && holds) return;
   const whole = Number.isInteger(value) ? "" : "a whole number, ";
-  throw new RangeError(
-    `Cannot make the schedule ${schedule}: ${option} must be ${whole}${must}, received ${value}`,
-  );
+  throw refusal(`make the schedule ${schedule}`, `${option} must be ${whole}${must}`, value);
 }
 
 /** Refuses fewer micro-batches than workers. @throws {RangeError} */

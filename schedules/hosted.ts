@@ -9,10 +9,9 @@
  * @module
  */
 
-import { withOrders } from "./from_lists.ts";
+import { type ListedSchedule, withOrders } from "./schedule.ts";
 import { oneFOneBOrder } from "./built_in/one_f_one_b.ts";
 import { listPolicies } from "./policies.ts";
-import type { ListedSchedule } from "./schedule.ts";
 
 /** Pipelines that host the logical copies of a run. */
 export interface HostLayout {

@@ -14,7 +14,7 @@ export { Readiness } from "./dependencies.ts";
 export { followList, isOffered, takeOffers } from "./policies.ts";
 export { chooseLayout, hostedSchedule, type HostLayout } from "./hosted.ts";
 export { splitsBackward, withEdges } from "./schedule.ts";
-export { readScenario, SCENARIO_LAWS } from "./simulator/scenarios.ts";
+export { readScenario, SCENARIO_LAWS } from "./simulator/trials.ts";
 export {
   ASSUMED,
   chooseTrial,

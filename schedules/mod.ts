@@ -26,7 +26,7 @@ export {
   W,
 } from "./action.ts";
 export { ActionList } from "./action_list.ts";
-export { formatCsv, formatTorchCsv, parseAction, parseCsv } from "./action_text.ts";
+export { formatCsv, formatTorchCsv, parseAction, parseCsv } from "./action_list.ts";
 export {
   type Analysis,
   analyze,
@@ -87,7 +87,7 @@ export {
   wave,
 } from "./define.ts";
 export { type AwaitedInput, execute, type Execution, type Timeline } from "./execute.ts";
-export { scheduleFromLists, withOrders } from "./from_lists.ts";
+export { scheduleFromLists, withOrders } from "./schedule.ts";
 export { formatGrid, type GridOptions } from "./pictures/grid.ts";
 export { formatSvg } from "./pictures/svg.ts";
 export {

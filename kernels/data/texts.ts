@@ -6,8 +6,7 @@
 
 import { assertInput } from "../errors.ts";
 import { type Announce, type NpmPackage, type PinnedFiles, pinnedPackage } from "./npm_packages.ts";
-import type { Tokenizer } from "./tokenizer.ts";
-import type { FileTokenizer } from "./tokenizer_json.ts";
+import type { FileTokenizer, Tokenizer } from "./tokenizer.ts";
 
 /** Names of the built-in texts: `sotu` has 10.8 million characters, `moby-dick` 1.2 million. */
 export type TextName = "sotu" | "moby-dick";

@@ -236,10 +236,8 @@ export function hasThreads(name: DeviceName): boolean {
  */
 export function assertThreads(what: string, name: DeviceName, threads: number): void {
   if (threads === 1 || hasThreads(name)) return;
-  const able = DEVICE_NAMES.filter(hasThreads).join(", ");
-  throw new RangeError(
-    `${what} ${name}: threads must be 1, as only ${able} has more, received ${threads}`,
-  );
+  const must = `threads must be 1, as only ${DEVICE_NAMES.filter(hasThreads).join(", ")} has more`;
+  throw new RangeError(`${what} ${name}: ${must}, received ${threads}`);
 }
 
 /** Finds the libraries and opens them once to check that they load. */

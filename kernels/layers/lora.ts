@@ -84,8 +84,8 @@ function adaptLayer(layer: AnyLayer, lora: LoraOptions): AnyLayer {
         const product = gemm.call(g, a, b, c, options);
         const weight = g.parameters.find(({ value }) => value === b)?.spec;
         if (!weight || !isTarget(prefix + weight.name, lora)) return product;
-        const factors = known.get(b) ?? declareFactors(g, weight, lora.rank, options?.transB);
-        known.set(b, factors);
+        const declare = () => declareFactors(g, weight, lora.rank, options?.transB);
+        const factors = known.getOrInsertComputed(b, declare);
         const { transA = false, alpha = 1 } = options ?? {}, scale = alpha * loraScale(lora);
         const narrow = gemm.call(g, a, factors[0], undefined, { transA, transB: true });
         const scaled = g.mul(narrow, g.scalar(scale));

@@ -273,7 +273,7 @@ function attention(
   { hidden, heads }: Gpt2Config,
   { byHead, isSeen }: Shared,
 ): string {
-  const { node } = write, { mul, scalar } = arithmetic(write);
+  const { node } = write, { mul, scalar, reshape } = arithmetic(write);
   const qkv = linear(write, layerNorm(write, x, `${prefix}ln_1`), `${prefix}attn.c_attn`);
   const parts = write.nodes("Split", [qkv], { axis: 1, num_outputs: 3 }, 3);
   // Queries and values [batch, heads, sequence, width], keys with the last two axes exchanged.
@@ -284,8 +284,7 @@ function attention(
   const masked = node("Where", [isSeen, scores, scalar(MASKED)]);
   const mixed = node("MatMul", [node("Softmax", [masked], { axis: -1 }), v]);
   const joined = node("Transpose", [mixed], { perm: [0, 2, 1, 3] });
-  const rows = node("Reshape", [joined, write.constant("i64", [-1, hidden])]);
-  return linear(write, rows, `${prefix}attn.c_proj`);
+  return linear(write, reshape(joined, [-1, hidden]), `${prefix}attn.c_proj`);
 }
 
 function feedForward(write: Writer, x: string, prefix: string): string {

@@ -47,7 +47,7 @@ export interface Writer {
 /** Writes the replacement of a node. */
 export type Rewrite = (write: Writer, node: NodeProto) => void;
 
-/** Returns short functions that add element-wise operations. */
+/** Returns short functions that add element-wise operations, constants and reshapes. */
 export function arithmetic(write: Writer) {
   const binary = (op: string) => (a: string, b: string, output?: string) =>
     write.node(op, [a, b], {}, output);
@@ -57,6 +57,8 @@ export function arithmetic(write: Writer) {
     mul: binary("Mul"),
     div: binary("Div"),
     scalar: (value: number) => write.constant("f32", [value], []),
+    reshape: (of: string, shape: readonly number[], output?: string) =>
+      write.node("Reshape", [of, write.constant("i64", shape)], {}, output),
   };
 }
 

@@ -184,9 +184,7 @@ function piecesOf(
     for (const piece of touched) {
       piece.to = at;
       if (piece.reads > 0) continue;
-      const kind = kindOf(piece.type), alike = free.get(kind);
-      if (alike) alike.push(piece);
-      else free.set(kind, [piece]);
+      free.getOrInsert(kindOf(piece.type), []).push(piece);
     }
   }
   return pieces;

@@ -6,9 +6,8 @@
  */
 
 import type { DType } from "../devices/device.ts";
-import type { Ints } from "../graph/shapes.ts";
+import type { Ints, PerAxis, WindowOptions } from "../graph/shapes.ts";
 import { type Binary, NodeGraph, type Operand, type Unary, type Value } from "../graph/value.ts";
-import type { PerAxis, WindowOptions } from "../graph/windows.ts";
 
 /** Adds a reduction over axes (all by default), which remain with size 1 if `keep` is true. */
 export type Reduction = (a: Value, axes?: Ints, keep?: boolean) => Value;

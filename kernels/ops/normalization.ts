@@ -124,10 +124,9 @@ const crossEntropy: Op = {
     const none = write.constant("i32", [0], []), zero = write.constant("f32", [0], []);
     const isPredicted = write.node("Greater", [targets, write.constant("i32", [-1], [])]);
     const safe = write.node("Where", [isPredicted, targets, none]);
-    const classes = write.node("Reshape", [safe, write.constant("i64", [rows, 1])]);
-    const all = logProbabilities(write, logits, classes);
-    const flat = write.node("Reshape", [all, write.constant("i64", [rows])]);
-    write.node("Where", [isPredicted, write.node("Neg", [flat]), zero], {}, losses);
+    const { reshape } = arithmetic(write);
+    const all = reshape(logProbabilities(write, logits, reshape(safe, [rows, 1])), [rows]);
+    write.node("Where", [isPredicted, write.node("Neg", [all]), zero], {}, losses);
   },
 };
 

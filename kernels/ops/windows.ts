@@ -5,7 +5,20 @@
  */
 
 import { assertInput } from "../errors.ts";
-import { elementCount, type Ints, sameShape } from "../graph/shapes.ts";
+import {
+  elementCount,
+  type Ints,
+  type PerAxis,
+  sameShape,
+  transposedSizes,
+  unreadBehind,
+  windowAttributes,
+  windowCounts,
+  type WindowOptions,
+  type Windows,
+  windowsOf,
+  withLastWindows,
+} from "../graph/shapes.ts";
 import {
   type Node,
   numberOf,
@@ -16,19 +29,8 @@ import {
   type Value,
   type ValueType,
 } from "../graph/value.ts";
-import {
-  type PerAxis,
-  transposedSizes,
-  unreadBehind,
-  windowAttributes,
-  windowCounts,
-  type WindowOptions,
-  type Windows,
-  windowsOf,
-  withLastWindows,
-} from "../graph/windows.ts";
 import type { NodeProto } from "../onnx/onnx_pb.ts";
-import type { Rewrite, Writer } from "../onnx/rewrite.ts";
+import { arithmetic, type Rewrite, type Writer } from "../onnx/rewrite.ts";
 import { attributesOf, intOf } from "../onnx/signature.ts";
 import { mapIndices, type NdArray, ndArray, stridesOf } from "./array.ts";
 import type { Builder, PoolOptions } from "./builder.ts";
@@ -177,15 +179,6 @@ function weightGradient(g: Builder, node: Node, narrow: Value, wide: Value): Val
 /** Number of channels of a group from which each element of a window is a separate product. */
 const WIDE_CHANNELS = 64;
 
-/** Writes an operation with a shape as its second input. */
-const withShape = (
-  write: Writer,
-  op: string,
-  of: string,
-  shape: Ints,
-  to?: string,
-): string => write.node(op, [of, write.constant("i64", shape)], {}, to);
-
 /**
  * d weight[m][c][k] = Σ over samples and windows of narrow[m]·wide[c at element k of the window]:
  * products of matrices whose columns are all windows of all samples. The elements k of all windows
@@ -200,26 +193,25 @@ const lowerWeightGradient: Rewrite = (write, node) => {
     write.node("Transpose", [of], { perm: [1, 0, ...sizes.map((_, axis) => axis + 2)] });
   const slices = slicesOf(write, turned(wide), [channels, n, ...sizes], windows, counts);
   const count = slices.length, result = [outputs, per, ...windows.kernel], rows = turned(narrow);
-  const reshaped = (of: string, shape: Ints, to?: string) =>
-    withShape(write, "Reshape", of, shape, to);
+  const { reshape } = arithmetic(write);
   const joined = (all: readonly string[]) =>
     count === 1 ? all[0]! : write.node("Concat", all, { axis: 2 });
   const product = (right: string, size: number) => {
-    const matrices = [reshaped(rows, [outputs, columns]), reshaped(right, [size, columns])];
+    const matrices = [reshape(rows, [outputs, columns]), reshape(right, [size, columns])];
     return write.node("Gemm", matrices, { transB: 1 });
   };
   if (groups === 1 && per >= WIDE_CHANNELS) {
     const products = slices.map((slice) =>
-      reshaped(product(slice, channels), [outputs, channels, 1])
+      reshape(product(slice, channels), [outputs, channels, 1])
     );
-    return void reshaped(joined(products), result, dWeight);
+    return void reshape(joined(products), result, dWeight);
   }
-  const all = joined(slices.map((slice) => reshaped(slice, [groups, per, 1, columns])));
-  if (groups === 1) return void reshaped(product(all, per * count), result, dWeight);
+  const all = joined(slices.map((slice) => reshape(slice, [groups, per, 1, columns])));
+  if (groups === 1) return void reshape(product(all, per * count), result, dWeight);
   const turn = { perm: [0, 2, 1] };
-  const right = write.node("Transpose", [reshaped(all, [groups, per * count, columns])], turn);
-  const left = reshaped(rows, [groups, outputs / groups, columns]);
-  reshaped(write.node("MatMul", [left, right]), result, dWeight);
+  const right = write.node("Transpose", [reshape(all, [groups, per * count, columns])], turn);
+  const left = reshape(rows, [groups, outputs / groups, columns]);
+  reshape(write.node("MatMul", [left, right]), result, dWeight);
 };
 
 /** Returns, for each element of a window, the image of these elements of all windows. */
@@ -385,12 +377,12 @@ const POOLS: Ops = {
       const [dy, x] = node.input as [string, string], { shape } = write.typeOf(x);
       const windows = windowsOfProto(node, shape.slice(2));
       const [, places] = write.nodes("MaxPool", [x], windowAttributes(windows), 2);
-      const flat = (of: string) => withShape(write, "Reshape", of, [-1]);
-      const zero = write.constant("f32", [0]);
-      const zeros = withShape(write, "Expand", zero, [elementCount(shape)]);
+      const { reshape } = arithmetic(write), flat = (of: string) => reshape(of, [-1]);
+      const zero = write.constant("f32", [0]), all = write.constant("i64", [elementCount(shape)]);
+      const zeros = write.node("Expand", [zero, all]);
       const attributes = { axis: 0, reduction: "add" };
       const sums = write.node("ScatterElements", [zeros, flat(places!), flat(dy)], attributes);
-      withShape(write, "Reshape", sums, shape, node.output[0]);
+      reshape(sums, shape, node.output[0]);
     },
   },
   AveragePool: {

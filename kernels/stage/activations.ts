@@ -473,9 +473,8 @@ function placeEach(device: Allocator, segments: readonly SharedSpecs[]): SharedT
     );
     return largestFirst.map((one) => {
       const { dtype, shape } = one.spec, place = used.get(dtype) ?? 0;
-      const lengths = sizes.get(dtype) ?? [];
+      const lengths = sizes.getOrInsert(dtype, []);
       lengths[place] = Math.max(lengths[place] ?? 0, elementCount(shape));
-      sizes.set(dtype, lengths);
       used.set(dtype, place + 1);
       return { one, place };
     });

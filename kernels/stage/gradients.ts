@@ -319,8 +319,8 @@ export function openGradientSums(
     if (!bound) {
       const dtypes = [into, left, ...right ? [right] : []].map((name) => tensors[name]!.dtype);
       const name = `${length} ${dtypes}`;
-      const kernel = kernels.get(name) ?? device.compile(sumModel(length, dtypes));
-      kernels.set(name, kernel);
+      const compile = () => device.compile(sumModel(length, dtypes));
+      const kernel = kernels.getOrInsertComputed(name, compile);
       const inputs = { left: tensors[left]!, ...right && { right: tensors[right]! } };
       bound = (await kernel).bind(inputs, { sum: tensors[into]! });
       runs.set(key, bound);

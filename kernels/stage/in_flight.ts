@@ -192,11 +192,7 @@ function openMasks(
   slicing: Slicing | undefined,
 ) {
   const pieces = new WeakMap<Tensor, readonly Tensor[]>();
-  const piecesOf = (mask: Tensor) => {
-    const known = pieces.get(mask) ?? cut(device, mask);
-    pieces.set(mask, known);
-    return known;
-  };
+  const piecesOf = (mask: Tensor) => pieces.getOrInsertComputed(mask, () => cut(device, mask));
   let scratch = new Float32Array(0), prepared: string | undefined;
   return (slice: number, layer: number, key: DropoutKey | undefined): void => {
     const label = JSON.stringify([slice, layer, key]);
@@ -327,9 +323,8 @@ export class InFlight {
   begin(microBatch: number, version: number, dropout?: DropoutKey, length = 0): Slot {
     const slice = microBatch % this.#slices, context = this.#contexts.begin(microBatch);
     const place = this.#places.take(slice, length);
-    const { value } = place, slots = value.slots.get(context) ?? [];
+    const { value } = place, slots = value.slots.getOrInsert(context, []);
     value.dropout = dropout;
-    value.slots.set(context, slots);
     const one = { place, context, version, length };
     this.#live.set(microBatch, one);
     return slots[slotIndex(one)] ??= this.#places.bind(slice, one);
@@ -352,11 +347,8 @@ export class InFlight {
   backwardOf(microBatch: number): Backward {
     const one = this.#find(microBatch), slot = slotOf(one);
     one.backward ??= this.#places.takeBackward(microBatch % this.#slices, slot);
-    const { value } = one.backward, known = slot.backwards.get(value);
-    if (known) return known;
-    const bound = slot.bindBackward(value[one.length]!);
-    slot.backwards.set(value, bound);
-    return bound;
+    const { value } = one.backward;
+    return slot.backwards.getOrInsertComputed(value, () => slot.bindBackward(value[one.length]!));
   }
 
   /**

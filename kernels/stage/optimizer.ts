@@ -331,9 +331,7 @@ export async function openOptimizer(
   const bound = new Map([["0 0", steps]]);
   return {
     begin(step, learningRate, gradientScale, { from, to } = { from: 0, to: 0 }) {
-      const key = `${from} ${to}`;
-      steps = bound.get(key) ?? bindSteps(from, to);
-      bound.set(key, steps);
+      steps = bound.getOrInsertComputed(`${from} ${to}`, () => bindSteps(from, to));
       if (rest) device.write(rest, Float32Array.of(1 - options.ema!));
       for (const { isDecayed, group, tensors } of scalars) {
         const values = scalarValues(options, step, learningRate, gradientScale, isDecayed, group);

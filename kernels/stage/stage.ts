@@ -595,11 +595,8 @@ const known = new Map<DeviceName, WeakMap<Uint8Array, IntermediateBytes>>();
 
 /** Returns the bytes of a model's intermediate values as a device computes it. */
 function intermediateOn(device: DeviceName, model: Uint8Array): IntermediateBytes {
-  const found = known.get(device) ?? new WeakMap<Uint8Array, IntermediateBytes>();
-  known.set(device, found);
-  const bytes = found.get(model) ?? DEVICES[device].intermediate(model);
-  found.set(model, bytes);
-  return bytes;
+  const models = known.getOrInsertComputed(device, () => new WeakMap());
+  return models.getOrInsertComputed(model, () => DEVICES[device].intermediate(model));
 }
 
 /**

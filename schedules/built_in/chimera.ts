@@ -17,7 +17,7 @@ import {
   type UniformCosts,
 } from "../define.ts";
 import { assertInput } from "../errors.ts";
-import { withOrders } from "../from_lists.ts";
+import { withOrders } from "../schedule.ts";
 import { greedyOrder } from "../search/greedy.ts";
 import { workloadOf } from "../search/limits.ts";
 

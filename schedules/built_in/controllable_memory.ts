@@ -11,7 +11,7 @@ import {
   type ScheduleDefinition,
   wave,
 } from "../define.ts";
-import { withOrders } from "../from_lists.ts";
+import { withOrders } from "../schedule.ts";
 
 /**
  * The slots of worker r for micro-batch 0, in the order in which a micro-batch passes a V: F of the

@@ -9,8 +9,7 @@ import {
   type ScheduleOptions,
 } from "../define.ts";
 import { assertInput } from "../errors.ts";
-import { withOrders } from "../from_lists.ts";
-import { followedBy, type Schedule, withEdges } from "../schedule.ts";
+import { followedBy, type Schedule, withEdges, withOrders } from "../schedule.ts";
 import { greedyOrder, type Strategy } from "../search/greedy.ts";
 import { workloadOf } from "../search/limits.ts";
 import { findSchedule, scheduleNames } from "./registry.ts";

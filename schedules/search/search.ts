@@ -13,8 +13,13 @@ import {
   type ScheduleOptions,
 } from "../define.ts";
 import { assertInput } from "../errors.ts";
-import { withOrders } from "../from_lists.ts";
-import { edgesOfParts, type ListedSchedule, type Schedule, withEdges } from "../schedule.ts";
+import {
+  edgesOfParts,
+  type ListedSchedule,
+  type Schedule,
+  withEdges,
+  withOrders,
+} from "../schedule.ts";
 import { exactOrder } from "./exact.ts";
 import { greedyOrder, type Strategy } from "./greedy.ts";
 import { improveOrder } from "./improve.ts";

@@ -1,20 +1,377 @@
-/** Simulation of a step, and of the order in which a message-driven schedule runs its actions. */
+/**
+ * Simulation of one step by events: starts and ends of actions, messages, and the end of the step; and
+ * of the order in which a message-driven schedule runs its actions.
+ */
 
-import { eachLevel, heldBytes, type MemoryCurve } from "../analysis/memory.ts";
-import { bytesOf, comeByTimes, freedBy } from "../analysis/skip_memory.ts";
-import type { Costs } from "../costs.ts";
-import { assertInput } from "../errors.ts";
-import { withOrders } from "../from_lists.ts";
-import type { ListedSchedule, Schedule } from "../schedule.ts";
-import { stageRoutes } from "../skip_edges.ts";
+import { type Action, endsBackward, parts, sliced, WHOLE } from "../action.ts";
+import { KIND } from "../action_list.ts";
+import { recomputedStages } from "../analysis/recomputation.ts";
+import {
+  bytesOf,
+  comeByTimes,
+  freedBy,
+  type Received,
+  type SizeOf,
+} from "../analysis/skip_memory.ts";
+import { type Costs, latest } from "../costs.ts";
+import { Readiness } from "../dependencies.ts";
+import { type StepPolicy, takeOffers } from "../policies.ts";
+import { hostTable, type ListedSchedule, type Schedule, withOrders } from "../schedule.ts";
+import { type SkipRoute, stageRoutes } from "../skip_edges.ts";
+import { TimeQueue } from "../time_queue.ts";
 import {
   checkModel,
+  type Draws,
+  drawsOf,
   modelOfCosts,
+  type Network,
   type SimulatedStep,
+  type StageModel,
+  type StepEndSpan,
   type StepModel,
   type WorkerTimes,
 } from "./model.ts";
-import { followsLists, type SimulatedWorker, StepRun } from "./step_run.ts";
+import {
+  CommittedEnd,
+  type EndPorts,
+  openLocalEnd,
+  type SpanName,
+  type StepEnd,
+} from "./step_end.ts";
+import { eachLevel, heldBytes, type MemoryCurve } from "../analysis/memory.ts";
+import { assertInput } from "../errors.ts";
+
+/** An event of the simulation. */
+interface StepEvent {
+  readonly worker: number;
+  /** The action whose input has arrived at the worker. */
+  readonly arrived: Action | undefined;
+  /** The time at which it was sent. */
+  readonly sentMs: number;
+  /** Another action of the simulation; without it and without an arrival, the worker becomes free. */
+  readonly then: (() => void) | undefined;
+}
+
+/** A task of a worker before its next action. */
+interface Task {
+  readonly ms: number;
+  readonly name: SpanName;
+  readonly then: () => void;
+}
+
+/** A worker of the simulation. */
+export class SimulatedWorker {
+  readonly policy: StepPolicy;
+  readonly ready: Action[] = [];
+  /** The actions that it ran; undefined if they are known to be its list. */
+  readonly taken: Action[] | undefined;
+  /** Start and end of each of its actions. */
+  readonly starts: number[] = [];
+  readonly ends: number[] = [];
+  readonly tasks: Task[] = [];
+  readonly closing: StepEndSpan[] = [];
+  /** Values that came over skip edges. */
+  readonly received: Received[] = [];
+  /** True while it runs an action, does a task, or waits until its messages are sent. */
+  isBusy = false;
+  running: Action | undefined;
+  /** The time at which it last became free. */
+  freeMs = 0;
+  communicationMs = 0;
+
+  constructor(policy: StepPolicy, taken: Action[] | undefined) {
+    this.policy = policy;
+    this.taken = taken;
+  }
+}
+
+/** The channels of a network, each with one message after the other, and the time at which it is free. */
+class Channels {
+  readonly #free = new Map<number, number>();
+
+  constructor(private readonly network: Network | undefined, private readonly workers: number) {}
+
+  /**
+   * Sends a message to another worker, after all earlier messages of its channel.
+   *
+   * @param latencyFactor A factor of its latency.
+   * @returns the end of sending, and the arrival.
+   */
+  send(now: number, from: number, to: number, bytes: number, latencyFactor: number) {
+    const network = this.network;
+    if (network === undefined) return { sentMs: now, arrivesMs: now };
+    const isLocal = this.#node(from) === this.#node(to);
+    const { latencyMs, bytesPerMs } = isLocal ? network.local ?? network.link : network.link;
+    const latency = latencyMs * latencyFactor;
+    if (bytesPerMs === undefined) return { sentMs: now, arrivesMs: now + latency };
+    const channel = this.#channel(from, to, isLocal);
+    const sentMs = Math.max(now, this.#free.get(channel) ?? 0) + bytes / bytesPerMs;
+    this.#free.set(channel, sentMs);
+    return { sentMs, arrivesMs: sentMs + latency };
+  }
+
+  #node(worker: number): number {
+    return Math.floor(worker / (this.network?.nodeSize ?? 1));
+  }
+
+  /** The number of a channel: channels of pairs come first, then those of workers, then of nodes. */
+  #channel(from: number, to: number, isLocal: boolean): number {
+    const { sharing = "pair" } = this.network ?? {}, workers = this.workers;
+    if (sharing === "pair") return from * workers + to;
+    const ofWorker = workers * workers + from;
+    return sharing === "worker" || isLocal ? ofWorker : -1 - this.#node(from);
+  }
+}
+
+/** A running simulation. */
+export class StepRun {
+  readonly workers: readonly SimulatedWorker[];
+  readonly #model: StepModel;
+  readonly #schedule: Schedule;
+  readonly #stages: readonly StageModel[];
+  readonly #duration: (worker: number, action: Action) => number;
+  readonly #readiness: Readiness;
+  readonly #draws: Draws;
+  readonly #channels: Channels;
+  /** The bytes of a message over a skip route. */
+  readonly #skipBytes: SizeOf;
+  readonly #queue = new TimeQueue<StepEvent>();
+  readonly #end: StepEnd | undefined;
+  #now = 0;
+  #injected = 0;
+  /** The time at which the step ended, if it has an end beyond its actions. */
+  endedMs: number | undefined;
+
+  constructor(model: StepModel) {
+    const { schedule, stages, network, jitter } = model;
+    this.#model = model;
+    this.#schedule = schedule;
+    this.#stages = stages;
+    this.#duration = actionTimes(model);
+    this.#readiness = new Readiness({ ...schedule, hosts: hostTable(schedule) }, schedule.lists);
+    this.#draws = drawsOf(jitter);
+    this.#channels = new Channels(network, schedule.workers);
+    this.#skipBytes = bytesOf(schedule.edges ?? []);
+    const isKnown = followsLists(schedule);
+    this.workers = schedule.placement.map((_, worker) =>
+      new SimulatedWorker(schedule.policy(worker), isKnown ? undefined : [])
+    );
+    this.#end = this.#openEnd();
+  }
+
+  /** Runs until there are no more events. */
+  run(): void {
+    const beginMs = this.#model.controlMs ?? 0;
+    for (let i = 0; i < this.#schedule.injectionLimit; i++) this.#inject(beginMs, 0);
+    this.#end?.begin();
+    while (this.#queue.size > 0) {
+      const { time, items } = this.#queue.take();
+      this.#now = time;
+      let arrivals = 0;
+      for (const event of items) {
+        if (event.arrived !== undefined) items[arrivals++] = event;
+        else if (event.then !== undefined) event.then();
+        else this.#free(event.worker);
+      }
+      if (arrivals > 0) this.#receive(items.slice(0, arrivals));
+    }
+  }
+
+  /** Handles messages that have arrived at the same time. */
+  #receive(arrivals: StepEvent[]): void {
+    if (arrivals.length > 1) arrivals.sort((a, b) => byTieRule(a.arrived!, b.arrived!));
+    for (const { worker, arrived } of arrivals) {
+      this.#readiness.arrive(arrived!);
+      this.#readiness.offer(arrived!, this.workers[worker]!.ready);
+    }
+    for (const { worker, sentMs } of arrivals) this.#choose(worker, sentMs);
+  }
+
+  #inject(time: number, sentMs: number): void {
+    const { microBatches, slices = 1 } = this.#schedule;
+    if (this.#injected === microBatches) return;
+    const whole: Action = { kind: "F", stage: 0, microBatch: this.#injected++ };
+    const arrived = slices === 1 ? whole : sliced(whole, 0, slices);
+    const worker = this.#readiness.hostOf(0, whole.microBatch);
+    this.#queue.add(time, { worker, arrived, sentMs, then: undefined });
+  }
+
+  /** Does the next task of a worker that is free, or runs the action that its policy picks. */
+  #choose(index: number, sentMs: number): void {
+    const worker = this.workers[index]!, { ready, policy, tasks } = worker;
+    if (worker.isBusy) return;
+    if (tasks.length > 0) return this.#doTask(index, tasks.shift()!);
+    const action = policy.next(ready);
+    if (action === undefined) return;
+    takeOffers(ready, action);
+    worker.communicationMs += this.#now - Math.max(worker.freeMs, sentMs);
+    const start = this.#now + (this.#model.dispatchMs ?? 0);
+    const end = start + this.#duration(index, action);
+    worker.taken?.push(action);
+    worker.starts.push(start);
+    worker.ends.push(end);
+    worker.running = action;
+    this.#freeAt(index, end);
+  }
+
+  #freeAt(worker: number, time: number): void {
+    this.workers[worker]!.isBusy = true;
+    this.#queue.add(time, { worker, arrived: undefined, sentMs: time, then: undefined });
+  }
+
+  #doTask(index: number, { ms, name, then }: Task): void {
+    const worker = this.workers[index]!, startMs = this.#now, endMs = startMs + ms;
+    worker.isBusy = true;
+    this.#at(endMs, () => {
+      worker.closing.push({ ...name, startMs, endMs });
+      then();
+      this.#free(index);
+    });
+  }
+
+  #at(time: number, then: () => void): void {
+    this.#queue.add(time, { worker: -1, arrived: undefined, sentMs: time, then });
+  }
+
+  /** Ends the activity of a worker: sends its outputs and starts its next activity. */
+  #free(index: number): void {
+    const worker = this.workers[index]!, action = worker.running;
+    worker.running = undefined;
+    let sentMs = this.#now;
+    for (const part of action ? parts(action) : []) {
+      sentMs = Math.max(sentMs, this.#output(index, part));
+      const isLast = endsBackward(part, this.#schedule.slices);
+      if (isLast && "BW".includes(part.kind)) this.#end?.afterBackward(part, index);
+    }
+    if (sentMs > this.#now && this.#model.network?.isBlocking) {
+      return this.#freeAt(index, sentMs);
+    }
+    worker.isBusy = false;
+    worker.freeMs = this.#now;
+    this.#choose(index, this.#now);
+  }
+
+  /** Offers or sends the output of a part of an action. @returns the time at which it has been sent. */
+  #output(index: number, part: Action): number {
+    const { kind, stage } = part, { ready } = this.workers[index]!;
+    let sentMs = this.#now;
+    for (const next of this.#readiness.complete(part)) {
+      const host = this.#readiness.hostOf(next.stage, next.microBatch);
+      if (host !== index) sentMs = Math.max(sentMs, this.#send(index, host, next, part));
+      else this.#readiness.offer(next, ready);
+    }
+    for (const route of this.#readiness.routesFrom(part)) {
+      sentMs = Math.max(sentMs, this.#skip(index, route, part));
+    }
+    const isBack = (kind === "B" || kind === "W") && stage === 0 &&
+      endsBackward(part, this.#schedule.slices);
+    if (isBack) this.#inject(this.#now + 2 * (this.#model.controlMs ?? 0), this.#now);
+    return sentMs;
+  }
+
+  #send(from: number, to: number, next: Action, part: Action): number {
+    const { outputBytes = 0, sendMs = 0 } = this.#stages[Math.min(next.stage, part.stage)]!;
+    const { sentMs, time } = this.#transmit(from, to, part, { bytes: outputBytes, ms: sendMs });
+    this.#queue.add(time, { worker: to, arrived: next, sentMs: this.#now, then: undefined });
+    return sentMs;
+  }
+
+  /** Sends a message after a part: the time at which it has been sent, and that of its arrival. */
+  #transmit(from: number, to: number, part: Action, whole: { bytes: number; ms: number }) {
+    const { slices = 1 } = this.#schedule, factor = this.#draws.latency(part, from);
+    const load = this.#model.loads?.[part.microBatch]?.send ?? 1;
+    const bytes = load * whole.bytes / (part.part?.count ?? 1);
+    const { sentMs, arrivesMs } = this.#channels.send(this.#now, from, to, bytes, factor);
+    return { sentMs, time: arrivesMs + load * whole.ms / slices * factor };
+  }
+
+  /** Sends an output over a skip route. @returns the time at which it has been sent. */
+  #skip(from: number, route: SkipRoute, part: Action): number {
+    const next: Action = { ...part, kind: route.isForward ? "F" : "B", stage: route.to };
+    const now = this.#now, bytes = this.#skipBytes(route);
+    const to = this.#readiness.hostOf(next.stage, next.microBatch);
+    const size = bytes / (part.part?.count ?? 1), { received } = this.workers[to]!;
+    if (from === to) {
+      received.push({ time: now, size });
+      return now;
+    }
+    const ms = latest(route, this.#model.skipMs ?? []);
+    const { sentMs, time } = this.#transmit(from, to, part, { bytes, ms });
+    received.push({ time, size });
+    this.#queue.add(time, { worker: to, arrived: next, sentMs: now, then: undefined });
+    return sentMs;
+  }
+
+  #openEnd(): StepEnd | undefined {
+    const { closing, schedule: { updates } } = this.#model;
+    if (closing === undefined) return undefined;
+    const ports: EndPorts = {
+      now: () => this.#now,
+      at: (time, then) => this.#at(time, then),
+      note: (worker, span) => void this.workers[worker]!.closing.push(span),
+      ended: () => void (this.endedMs = this.#now),
+      work: (worker, ms, name, then) => {
+        if (ms === 0) return then();
+        this.workers[worker]!.tasks.push({ ms, name, then });
+        this.#choose(worker, this.#now);
+      },
+    };
+    if (updates !== "flush") return openLocalEnd(this.#model, closing, ports);
+    return new CommittedEnd(this.#model, closing, ports);
+  }
+}
+
+/** Returns true if all workers follow their lists strictly. */
+export function followsLists(schedule: Schedule): schedule is ListedSchedule {
+  return schedule.lists !== undefined && (schedule.listPolicy?.name ?? "list") === "list";
+}
+
+/** Returns a function that finds the time of an action on a worker, with its loads and draws. */
+export function actionTimes(model: StepModel): (worker: number, action: Action) => number {
+  const { schedule: { slices = 1 }, overlapMs, slowdowns, loads } = model;
+  const durations = durationsOf(model), draws = drawsOf(model.jitter);
+  /** The duration of a part for a whole micro-batch. */
+  const wholeOf = (worker: number, part: Action): number => {
+    const { kind, stage, microBatch } = part, load = loads?.[microBatch];
+    const factorOf = (kind: "F" | "I" | "W") =>
+      (load?.[kind] ?? 1) * draws.duration({ ...part, kind }, worker);
+    const base = durations[KIND[kind]]![stage]!;
+    if (kind !== "B") return base * factorOf(kind === "R" ? "F" : kind);
+    const input = durations[KIND.I]![stage]!, weight = durations[KIND.W]![stage]!;
+    const share = input + weight === 0 ? 0.5 : input / (input + weight);
+    return base * (share * factorOf("I") + (1 - share) * factorOf("W"));
+  };
+  return (worker, action) => {
+    const isOverlap = action.overlap !== undefined && overlapMs !== undefined;
+    let duration = isOverlap ? overlapMs / slices * draws.duration(action, worker) : 0;
+    for (const part of isOverlap ? [] : parts(action)) {
+      duration += wholeOf(worker, part) / (part.part ?? WHOLE).count;
+    }
+    return duration * (slowdowns?.[worker] ?? 1);
+  };
+}
+
+/** For each kind of action and each stage, the duration for a whole micro-batch. */
+function durationsOf({ schedule, stages }: StepModel): Float64Array[] {
+  const recomputed = recomputedStages(schedule);
+  const insideOf = (stage: number) => recomputed.has(stage) ? 0 : stages[stage]!.recomputeMs ?? 0;
+  const each = (duration: (stage: StageModel, inside: number) => number) =>
+    Float64Array.from(stages, (one, s) => duration(one, insideOf(s)));
+  const input = ({ backwardMs, inputMs, weightMs }: StageModel) =>
+    inputMs ?? (weightMs === undefined ? backwardMs / 2 : backwardMs - weightMs);
+  return [
+    each(({ forwardMs }) => forwardMs),
+    each(({ backwardMs }, inside) => backwardMs + inside),
+    each((stage, inside) => input(stage) + inside),
+    each((stage) => stage.weightMs ?? stage.backwardMs - input(stage)),
+    each(({ recomputeMs = 0 }) => recomputeMs),
+  ];
+}
+
+/** Orders actions that become ready at the same time: the lower micro-batch, then the backward. */
+export function byTieRule(a: Action, b: Action): number {
+  return a.microBatch - b.microBatch || Number(a.kind === "F") - Number(b.kind === "F");
+}
 
 /**
  * Simulates a step. Workers follow the policies of the schedule, as in training; the supervisor

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import type { TracedAction } from "../../actors/pipeline/step.ts";
-import { openFmaLoop } from "../../bench/fma_peak.ts";
+import { openFmaLoop } from "../../bench/kernels.ts";
 import { lostMs } from "../../bench/pipeline.ts";
 import { drawPlans, plansBench, spaceOf } from "../../bench/plans.ts";
 import { exponentOf, limitRounds, openTriad } from "../../bench/timing.ts";

@@ -1,4 +1,4 @@
-import { byTieRule } from "../../schedules/simulator/step_run.ts";
+import { byTieRule } from "../../schedules/simulator/simulate.ts";
 import { atDepth } from "../depth.ts";
 import assert from "node:assert/strict";
 import {

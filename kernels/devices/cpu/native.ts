@@ -35,13 +35,10 @@ import { floatOf, intOf, wholeNumbers } from "../../onnx/signature.ts";
 import { normalised } from "../../ops/normalization.ts";
 import { type Device, DTYPE_BYTES } from "../device.ts";
 import { type Binding, type BoundProgram, hostDevice } from "../engine.ts";
-import { type CutModel, cutModel } from "./cut_model.ts";
-import { isRowOrWhole, type MatrixCall, matrixCall, type MatrixLibrary, OneDnn } from "./onednn.ts";
-import { openOrt, type Ort } from "./ort_api.ts";
-import { type Handle, nativeLibraryPath, POINTER_BYTES } from "./ort_library.ts";
-import { KernelMemory, type NativeBytes } from "./ort_memory.ts";
 import {
   compileParts,
+  type CutModel,
+  cutModel,
   type IntermediateBytes,
   intermediateOf,
   type PartEngine,
@@ -49,6 +46,9 @@ import {
   placed,
   SharedMemory,
 } from "./parts.ts";
+import { isRowOrWhole, type MatrixCall, matrixCall, type MatrixLibrary, OneDnn } from "./onednn.ts";
+import { KernelMemory, type NativeBytes, openOrt, type Ort } from "./ort_api.ts";
+import { type Handle, nativeLibraryPath, POINTER_BYTES } from "./ort_library.ts";
 import { simdCall } from "./simd.ts";
 
 type Bindings = readonly Binding<NativeBytes>[];
@@ -157,12 +157,10 @@ const softmaxGrad: Rewrite = (write, { input: [dy, y], output: [dx] }) => {
  * products with ŵ, and dy·x̂ is shared with the weights' gradient.
  */
 const layerNormInputGrad: Rewrite = (write, { input, output: [dx] }) => {
-  const [dy, , , inverseDeviation, weight] = input, { sub, mul, scalar } = arithmetic(write);
+  const [dy, , , inverseDeviation, weight] = input;
+  const { sub, mul, scalar, reshape } = arithmetic(write);
   const normal = normalised(write, input.slice(1)), size = write.typeOf(weight!).shape[0]!;
-  const column = write.node("Reshape", [
-    mul(weight!, scalar(1 / size)),
-    write.constant("i64", [size, 1]),
-  ]);
+  const column = reshape(mul(weight!, scalar(1 / size)), [size, 1]);
   const mean = (of: string) => write.node("MatMul", [of, column]);
   const centred = sub(mul(dy!, weight!), mean(dy!));
   mul(sub(centred, mul(normal, mean(mul(dy!, normal)))), inverseDeviation!, dx);
@@ -204,7 +202,7 @@ const columnSums: Rewrite = (write, { input: [x], output: [sums] }) => {
   const [rows, columns] = write.typeOf(x!).shape as [number, number];
   const ones = write.constant("f32", new Array(rows).fill(1), [1, rows]);
   const product = write.node("MatMul", [ones, x!]);
-  write.node("Reshape", [product, write.constant("i64", [columns])], {}, sums);
+  arithmetic(write).reshape(product, [columns], sums);
 };
 
 /** α·a·b + β·c as two operations. */
@@ -427,11 +425,7 @@ function bind(
 function openNames(ort: Ort) {
   const known = new Map<string, NativeBytes>();
   return {
-    at(name: string): bigint {
-      const memory = known.get(name) ?? cString(ort, name);
-      known.set(name, memory);
-      return memory.address;
-    },
+    at: (name: string) => known.getOrInsertComputed(name, () => cString(ort, name)).address,
     close: () => known.forEach(ort.free),
   };
 }

@@ -16,9 +16,8 @@ import { TROUPE, type ValueType } from "../../graph/value.ts";
 import type { NodeProto } from "../../onnx/onnx_pb.ts";
 import { floatOf, intOf } from "../../onnx/signature.ts";
 import type { BoundProgram } from "../engine.ts";
-import type { PartCall } from "./cut_model.ts";
+import type { PartCall, Placed } from "./parts.ts";
 import { created, type Handle, keepLoaded } from "./ort_library.ts";
-import type { Placed } from "./parts.ts";
 
 /** A library for products of matrices. */
 export interface MatrixLibrary {
@@ -192,19 +191,18 @@ export class OneDnn {
   }
 
   #roundingOf(count: number): Handle {
-    const known = this.#rounding.get(count);
-    if (known) return known;
-    const { symbols } = this.#library,
-      [from, to] = [FP32, BF16].map((type) => this.#row(count, type));
-    const create = symbols.dnnl_reorder_primitive_desc_create;
-    this.#useThreads();
-    const description = created((out) =>
-      check(create(out, from!, this.#engine, to!, this.#engine, null))
-    );
-    const primitive = created((out) => check(symbols.dnnl_primitive_create(out, description)));
-    symbols.dnnl_primitive_desc_destroy(description);
-    this.#rounding.set(count, primitive);
-    return primitive;
+    return this.#rounding.getOrInsertComputed(count, () => {
+      const { symbols } = this.#library,
+        [from, to] = [FP32, BF16].map((type) => this.#row(count, type));
+      const create = symbols.dnnl_reorder_primitive_desc_create;
+      this.#useThreads();
+      const description = created((out) =>
+        check(create(out, from!, this.#engine, to!, this.#engine, null))
+      );
+      const primitive = created((out) => check(symbols.dnnl_primitive_create(out, description)));
+      symbols.dnnl_primitive_desc_destroy(description);
+      return primitive;
+    });
   }
 
   #row(count: number, type: number): Uint8Array<ArrayBuffer> {

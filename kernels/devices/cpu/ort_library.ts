@@ -14,6 +14,7 @@
 
 import { type PinnedFiles, pinnedPackage } from "../../data/npm_packages.ts";
 import { builtin } from "../../builtin.ts";
+import { refusal } from "../../errors.ts";
 
 const { fileURLToPath } = builtin("node:url");
 
@@ -205,11 +206,8 @@ async function findLibrary(announce: (line: string) => void): Promise<string> {
   const platform = `${Deno.build.os}-${Deno.build.arch}`;
   const library = LIBRARIES[platform];
   if (library === undefined) {
-    throw new Error(
-      `Cannot load ONNX Runtime: the platform must be one of ${
-        Object.keys(LIBRARIES).join(", ")
-      }, received ${platform}`,
-    );
+    const must = `the platform must be one of ${Object.keys(LIBRARIES).join(", ")}`;
+    throw refusal("load ONNX Runtime", must, platform, Error);
   }
   const { file, ...pinned } = library; // `file` of a package is one to import
   const { folder } = await pinnedPackage({ ...PACKAGE, ...pinned }, announce);
@@ -230,12 +228,8 @@ function switchOffTelemetry(): void {
     // Setting a variable while other threads read the environment is unsafe, so it is set only once.
     if (Deno.env.get(TELEMETRY_SWITCH) !== "1") Deno.env.set(TELEMETRY_SWITCH, "1");
   } catch (cause) {
-    throw new Error(
-      `Cannot load ONNX Runtime: ${TELEMETRY_SWITCH} must be set, or it sends telemetry, received ${
-        (cause as Error).message
-      }`,
-      { cause },
-    );
+    const must = `${TELEMETRY_SWITCH} must be set, or it sends telemetry`;
+    throw refusal("load ONNX Runtime", must, cause, Error);
   }
 }
 

@@ -10,7 +10,7 @@ import { type FusedOp, MICROSOFT, TROUPE, type ValueType } from "../../graph/val
 import { lowerModel } from "../../onnx/lower.ts";
 import { ModelProtoSchema, type NodeProto } from "../../onnx/onnx_pb.ts";
 import { floatOf, intOf } from "../../onnx/signature.ts";
-import { type CutModel, cutModel, type PartCall } from "./cut_model.ts";
+import { type CutModel, cutModel, type PartCall } from "./parts.ts";
 import { KERNELS_MODULE } from "./simd_module.ts";
 import { builtin } from "../../builtin.ts";
 

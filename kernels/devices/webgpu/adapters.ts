@@ -1,5 +1,6 @@
 /**
- * The GPU adapters of this machine: search, choice by number, and the environment of an adapter.
+ * The GPU adapters of this machine: search in child processes, choice by number, and the environment
+ * of an adapter.
  *
  * [Note: one process, one adapter] ONNX Runtime's provider uses the first adapter that it sees. The
  * environment determines the visible adapters when the drivers load. So a driver is chosen by its
@@ -9,11 +10,13 @@
  * @module
  */
 
+import { Graph } from "../../ops/graph.ts";
+import { encodeModel } from "../../onnx/encode.ts";
+import { nativeLibraryPath, TELEMETRY_SWITCH } from "../cpu/ort_library.ts";
+import type { DType } from "../device.ts";
+import { PROBE, type ProbeAnswer, type ProbeRequest } from "./probe.ts";
 import { refusal } from "../../errors.ts";
 import type { Precision } from "../../precision.ts";
-import { nativeLibraryPath } from "../cpu/ort_library.ts";
-import { type Ask, askProbe } from "./ask_probe.ts";
-import type { ProbeAnswer } from "./probe.ts";
 import {
   type Adapter,
   type AdapterKind,
@@ -24,6 +27,72 @@ import {
   VULKAN_LIBRARY,
   type VulkanDevice,
 } from "./vulkan.ts";
+
+/** Asks for the adapters in an environment; tests replace {@linkcode askProbe}. */
+export type Ask = (
+  environment: Readonly<Record<string, string>>,
+) => Promise<ProbeAnswer | { readonly failure: string }>;
+
+/** Time limit for a driver's answer. */
+const LIMIT_MS = 60_000;
+
+/** The provider's reason on standard error for refusing an adapter. */
+const WARNING = /^Warning: (.+)$/m;
+
+/** Prefix of the reason in ONNX Runtime's errors. */
+const PLACE = /^.* was false\. /s;
+
+/**
+ * Returns a function that asks child processes.
+ *
+ * @param library the ONNX Runtime library.
+ * @param triesSoftware true if the provider is tried with software adapters only.
+ */
+export function askProbe(library: string, triesSoftware: boolean): Ask {
+  const models = { f32: negation("f32").toBase64(), f16: negation("f16").toBase64() };
+  const request: ProbeRequest = { library, triesSoftware, models };
+  const args = [
+    "run",
+    ...["--quiet", "--no-prompt", "--no-lock", "--no-config", "--no-npm"],
+    "--allow-ffi", // of all libraries: the system finds Vulkan's by its name
+    `--allow-env=${TELEMETRY_SWITCH}`,
+    PROBE,
+    JSON.stringify(request),
+  ];
+  return async (environment) => {
+    const env = { ...environment, DENO_NO_UPDATE_CHECK: "1", NO_COLOR: "1" };
+    const pipes = { stdin: "null", stdout: "piped", stderr: "piped" } as const;
+    const child = new Deno.Command(Deno.execPath(), { args, env, ...pipes }).spawn();
+    let hasHung = false;
+    const limit = setTimeout(() => {
+      hasHung = true;
+      child.kill("SIGKILL");
+    }, LIMIT_MS);
+    const { signal, code, stdout, stderr } = await child.output();
+    clearTimeout(limit);
+    if (hasHung) return { failure: `a driver without an answer after ${LIMIT_MS / 1000} s` };
+    const said = new TextDecoder().decode(stderr);
+    try {
+      return explained(JSON.parse(new TextDecoder().decode(stdout)), said);
+    } catch {
+      return { failure: `a driver that ended its process with ${signal ?? `exit code ${code}`}` };
+    }
+  };
+}
+
+/** Adds the provider's reason to a refusal, which its error lacks. */
+function explained(answer: ProbeAnswer, said: string): ProbeAnswer {
+  const { problem } = answer.provider ?? {};
+  if (problem === undefined) return answer;
+  const reason = said.match(WARNING)?.[1] ?? problem.trim().replace(PLACE, "");
+  return { ...answer, provider: { problem: reason.replace(/\.$/, "") } };
+}
+
+/** Encodes a model of one node, `y = -x` with 4 elements. */
+export function negation(dtype: DType): Uint8Array {
+  const g = new Graph(), x = g.input("x", [4], dtype);
+  return encodeModel(g, [{ name: "x", value: x }], [{ name: "y", value: g.neg(x) }]);
+}
 
 /** Adapters of this machine. */
 export interface FoundAdapters {
@@ -256,9 +325,8 @@ export async function webgpuAdapters(options: AdapterOptions = {}): Promise<Foun
   if (manifests?.length === 0) return { ...NONE, drivers };
   const library = options.library ?? await nativeLibraryPath(announce);
   const key = JSON.stringify([library, isHardwareOnly, manifests]);
-  const known = found.get(key) ?? findAdapters(manifests, askProbe(library, !isHardwareOnly));
-  found.set(key, known);
-  return { ...await known, drivers };
+  const find = () => findAdapters(manifests, askProbe(library, !isHardwareOnly));
+  return { ...await found.getOrInsertComputed(key, find), drivers };
 }
 
 /** Checks the permission of the child process, which cannot exceed that of this program. */
@@ -314,11 +382,8 @@ export function chooseAdapters(
 export function checkHalf(what: string, adapters: readonly Adapter[]): void {
   const wrong = adapters.filter(({ hasF16 }) => !hasF16).map(({ name }) => name);
   if (wrong.length === 0) return;
-  throw new Error(
-    `Cannot ${what}: adapters must compute in FP16 (shader-f16), received ${
-      wrong.join(", ")
-    } without it; use precision fp32, or other adapters`,
-  );
+  const received = `${wrong.join(", ")} without it; use precision fp32, or other adapters`;
+  throw refusal(what, "adapters must compute in FP16 (shader-f16)", received, Error);
 }
 
 function byNumber(
@@ -328,13 +393,10 @@ function byNumber(
   const [first] = adapters;
   if (!first) {
     const reasons = refused.map(({ name, reason }) => `${name} (${reason})`).join(", ");
-    throw new Error(
-      `Cannot use the webgpu device: this machine must have ${
-        INSTALL[Deno.build.os] ?? "a GPU"
-      }, received ${reasons === "" ? "no adapter" : `none that serves: ${reasons}`}${
-        drivers === undefined ? "" : `; of all drivers only those of ${drivers} were looked at`
-      }`,
-    );
+    const must = `this machine must have ${INSTALL[Deno.build.os] ?? "a GPU"}`;
+    const none = reasons === "" ? "no adapter" : `none that serves: ${reasons}`;
+    const seen = drivers && `; of all drivers only those of ${drivers} were looked at`;
+    throw refusal("use the webgpu device", must, none + (seen ?? ""), Error);
   }
   if (indices.length === 0) {
     const hardware = adapters.filter(isHardware);

@@ -13,8 +13,7 @@ import { encodeModel } from "../../onnx/encode.ts";
 import type { Handle } from "../cpu/ort_library.ts";
 import type { CopiedBytes } from "../device.ts";
 import { type BlockStore, mebibytes } from "../tensor_memory.ts";
-import { assertOnlyAdapter, seeingAdapter } from "./adapters.ts";
-import { negation } from "./ask_probe.ts";
+import { assertOnlyAdapter, negation, seeingAdapter } from "./adapters.ts";
 import {
   assertFits,
   type BufferLimit,
@@ -222,8 +221,7 @@ function openZeros(gpu: GpuApi, profile: string | undefined) {
   };
   const bind = ({ memory, byteLength }: GpuBlock) => {
     const length = byteLength / F32_BYTES;
-    const session = sessions.get(length) ?? sessionFor(length);
-    sessions.set(length, session);
+    const session = sessions.getOrInsertComputed(length, sessionFor);
     const tensor = gpu.deviceTensor(memory, byteLength, [length], ONNX_F32);
     const bound = gpu.bind(session, [], [{ name: "y", tensor }]);
     const release = () => {
@@ -240,11 +238,7 @@ function openZeros(gpu: GpuApi, profile: string | undefined) {
       bound.run();
       bound.release();
     },
-    fillAgain(block: GpuBlock) {
-      const bound = kept.get(block) ?? bind(block);
-      kept.set(block, bound);
-      bound.run();
-    },
+    fillAgain: (block: GpuBlock) => kept.getOrInsertComputed(block, bind).run(),
     drop(block: GpuBlock) {
       kept.get(block)?.release();
       kept.delete(block);

@@ -80,11 +80,8 @@ function halveProducts(graph: GraphProto, types: ReadonlyMap<string, ValueType>)
   const { loads, stores, read } = storesOf(graph, types), gone = new Set<NodeProto>();
   const rounded = new Map<string, string>();
   const half = (write: Writer, name: string) => {
-    const known = loads.get(name) ?? rounded.get(name);
-    if (known) return known;
-    const made = write.node("Cast", [name], { to: ONNX_DTYPE.f16 });
-    rounded.set(name, made);
-    return made;
+    const cast = () => write.node("Cast", [name], { to: ONNX_DTYPE.f16 });
+    return loads.get(name) ?? rounded.getOrInsertComputed(name, cast);
   };
   /** Computes a node's outputs in f16, and converts outputs that are read in f32. */
   const returnHalf = (write: Writer, { output }: NodeProto, compute: (to: string[]) => void) => {

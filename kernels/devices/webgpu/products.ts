@@ -32,9 +32,14 @@
  * @module
  */
 
-import { elementCount, sameShape } from "../../graph/shapes.ts";
+import {
+  elementCount,
+  sameShape,
+  unreadBehind,
+  windowAttributes,
+  windowCounts,
+} from "../../graph/shapes.ts";
 import { ONNX_DTYPE, type ValueType } from "../../graph/value.ts";
-import { unreadBehind, windowAttributes, windowCounts } from "../../graph/windows.ts";
 import type { GraphProto, NodeProto } from "../../onnx/onnx_pb.ts";
 import {
   arithmetic,
@@ -73,14 +78,13 @@ function cutOff(
 ): void {
   const [, , bias] = node.input, [y] = node.output as [string];
   const { shape } = write.typeOf(y), [n = 0, outputs = 0, ...sizes] = shape;
-  const reshaped = (of: string, to: readonly number[], output?: string) =>
-    write.node("Reshape", [of, write.constant("i64", to)], {}, output);
-  const apart = reshaped(found, [n, groupsOf(node), wide, elementCount(sizes)]);
+  const { reshape } = arithmetic(write);
+  const apart = reshape(found, [n, groupsOf(node), wide, elementCount(sizes)]);
   const ends = [0, own, 2].map((number) => write.constant("i64", [number]));
   const kept = write.node("Slice", [apart, ...ends]);
-  if (!bias) return void reshaped(kept, shape, y);
-  const perChannel = reshaped(bias, [outputs, ...sizes.map(() => 1)]);
-  write.node("Add", [reshaped(kept, shape), perChannel], {}, y);
+  if (!bias) return void reshape(kept, shape, y);
+  const perChannel = reshape(bias, [outputs, ...sizes.map(() => 1)]);
+  write.node("Add", [reshape(kept, shape), perChannel], {}, y);
 }
 
 /** Extends a weight along an axis with outputs of zeros. */
@@ -94,7 +98,7 @@ function widened(
   const shape = as.map((size, i) => i === axis ? count : size);
   const dtype = write.typeOf(weight).dtype as ConstantDType;
   const zeros = write.constant(dtype, Array<number>(elementCount(shape)).fill(0), shape);
-  const matrix = write.node("Reshape", [weight, write.constant("i64", as)]);
+  const matrix = arithmetic(write).reshape(weight, as);
   return write.node("Concat", [matrix, zeros], { axis });
 }
 
@@ -104,8 +108,8 @@ export const wholeFours: Rewrite = (write, node) => {
   const [outputs = 0, ...rest] = write.typeOf(weight).shape, own = outputs / groups;
   const wide = Math.ceil(own / FOUR) * FOUR;
   const wider = widened(write, weight, 1, wide - own, [groups, own, elementCount(rest)]);
-  const shape = write.constant("i64", [groups * wide, ...rest]);
-  cutOff(write, node, write.again([x, write.node("Reshape", [wider, shape])]), [own, wide]);
+  const widest = arithmetic(write).reshape(wider, [groups * wide, ...rest]);
+  cutOff(write, node, write.again([x, widest]), [own, wide]);
 };
 
 /** Computes two outputs, the second of zeros; see {@linkcode mixesInputs}. */
@@ -126,14 +130,13 @@ export function sumsOfColumns(rows: number): Rewrite | undefined {
   if (groups > PART_TERMS) return undefined;
   return (write, node) => {
     const [x] = node.input as [string], [, columns = 0] = write.typeOf(x).shape;
-    const reshaped = (of: string, to: readonly number[], output?: string) =>
-      write.node("Reshape", [of, write.constant("i64", to)], {}, output);
+    const { reshape } = arithmetic(write);
     const sum = (of: string, count: number) =>
       write.node("MatMul", [write.constant("f32", Array(count).fill(1), [1, count]), of]);
     const first = rows / groups;
-    const sums = sum(groups === 1 ? x : reshaped(x, [first, groups * columns]), first);
-    const total = groups === 1 ? sums : sum(reshaped(sums, [groups, columns]), groups);
-    reshaped(total, [columns], node.output[0]);
+    const sums = sum(groups === 1 ? x : reshape(x, [first, groups * columns]), first);
+    const total = groups === 1 ? sums : sum(reshape(sums, [groups, columns]), groups);
+    reshape(total, [columns], node.output[0]);
   };
 }
 
@@ -159,22 +162,21 @@ export const maxPoolGrad: Rewrite = (write, node) => {
   const [n = 0, channels = 0, ...sizes] = shape, windows = windowsOfProto(node, sizes);
   const counts = windowCounts(sizes, windows), all = elementCount(counts), { kernel } = windows;
   const k = elementCount(kernel), images = n * channels, rank = sizes.length;
-  const reshaped = (of: string, to: readonly number[], output?: string) =>
-    write.node("Reshape", [of, write.constant("i64", to)], {}, output);
+  const { reshape } = arithmetic(write);
   const select = write.constant("f32", matrix(k, (row, column) => row === column), [
     k,
     1,
     ...kernel,
   ]);
-  const largest = reshaped(write.node("MaxPool", [x], windowAttributes(windows)), [images, 1, all]);
+  const largest = reshape(write.node("MaxPool", [x], windowAttributes(windows)), [images, 1, all]);
   const pads = [0, 0, ...windows.pads.slice(0, rank), 0, 0, ...windows.pads.slice(rank)];
   const padded = write.node("Pad", [
-    reshaped(x, [images, 1, ...sizes]),
+    reshape(x, [images, 1, ...sizes]),
     write.constant("i64", pads),
     write.constant("f32", [PADDING], []),
   ]);
   const inside = windowAttributes({ ...windows, pads: windows.pads.map(() => 0) });
-  const beside = reshaped(write.node("Conv", [padded, select], inside), [images, k, all]);
+  const beside = reshape(write.node("Conv", [padded, select], inside), [images, k, all]);
   const cast = (of: string) => write.node("Cast", [of], { to: ONNX_DTYPE.f32 });
   const equal = cast(write.node("Equal", [beside, largest]));
   const earlier = write.constant("f32", matrix(k, (row, column) => column < row), [k, k]);
@@ -183,12 +185,12 @@ export const maxPoolGrad: Rewrite = (write, node) => {
     write.constant("f32", [0.5], []),
   ]);
   const marks = write.node("Mul", [equal, cast(isFirst)]);
-  const moved = write.node("Mul", [marks, reshaped(dy, [images, 1, all])]);
-  const spread = write.node("ConvTranspose", [reshaped(moved, [images, k, ...counts]), select], {
+  const moved = write.node("Mul", [marks, reshape(dy, [images, 1, all])]);
+  const spread = write.node("ConvTranspose", [reshape(moved, [images, k, ...counts]), select], {
     ...windowAttributes(windows),
     output_padding: unreadBehind(sizes, windows),
   });
-  reshaped(spread, shape, node.output[0]);
+  reshape(spread, shape, node.output[0]);
 };
 
 /** Sizes of a product of matrices, and the axes of its sums. */
@@ -300,12 +302,11 @@ export const convolutionAsProduct: Rewrite = (write, node) => {
   const [x, weight, bias] = node.input as [string, string, string?], [y] = node.output as [string];
   const [outputs = 0, ...terms] = write.typeOf(weight).shape, { shape } = write.typeOf(y);
   const [n = 0, , ...counts] = shape, inner = elementCount(terms);
-  const reshaped = (of: string, to: readonly number[], output?: string) =>
-    write.node("Reshape", [of, write.constant("i64", to)], {}, output);
+  const { reshape } = arithmetic(write);
   const product = write.node("MatMul", [
-    reshaped(weight, [outputs, inner]),
-    reshaped(x, [n, inner, elementCount(counts)]),
+    reshape(weight, [outputs, inner]),
+    reshape(x, [n, inner, elementCount(counts)]),
   ]);
-  if (!bias) return void reshaped(product, shape, y);
-  reshaped(write.node("Add", [product, reshaped(bias, [outputs, 1])]), shape, y);
+  if (!bias) return void reshape(product, shape, y);
+  reshape(write.node("Add", [product, reshape(bias, [outputs, 1])]), shape, y);
 };

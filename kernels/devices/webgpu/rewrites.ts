@@ -156,8 +156,7 @@ const scatterElements: Rewrite = (write, node) => {
   const [base, indices, updates] = node.input as [string, string, string], [y] = node.output;
   const { shape, dtype } = write.typeOf(base), { shape: given } = write.typeOf(indices);
   const axis = positiveAxis(intOf(node, "axis", 0), shape.length), size = shape[axis]!;
-  const apart = (name: string) =>
-    write.node("Reshape", [name, write.constant("i64", given.toSpliced(axis, 0, 1))]);
+  const apart = (name: string) => arithmetic(write).reshape(name, given.toSpliced(axis, 0, 1));
   const places = Array.from({ length: size }, (_, i) => i);
   const across = write.constant("i32", places, [size, ...given.slice(axis).map(() => 1)]);
   const isFor = write.node("Equal", [apart(cast(write, indices, "i32")), across]);
@@ -262,6 +261,7 @@ const crossEntropy: Rewrite = (write, node) => {
     throw new Error("SoftmaxCrossEntropyLoss must have logits [n, classes] and no weights");
   }
   const ignored = intOf(node, "ignore_index", -1), rows = shape[0]!;
+  const { reshape } = arithmetic(write);
   const reduction = textOf(node, "reduction") ?? "mean";
   const logs = logSoftmax(write, logits, 1, logProbabilities || undefined);
   const wanted = write.typeOf(targets).dtype === "i32"
@@ -270,9 +270,9 @@ const crossEntropy: Rewrite = (write, node) => {
   const zero = write.constant("f32", [0], []);
   const isIgnored = write.node("Equal", [wanted, write.constant("i32", [ignored], [])]);
   const safe = write.node("Where", [isIgnored, write.constant("i32", [0], []), wanted]);
-  const column = write.node("Reshape", [safe, write.constant("i64", [rows, 1])]);
+  const column = reshape(safe, [rows, 1]);
   const found = write.node("GatherElements", [logs, column], { axis: 1 });
-  const row = write.node("Neg", [write.node("Reshape", [found, write.constant("i64", [rows])])]);
+  const row = write.node("Neg", [reshape(found, [rows])]);
   const isWhole = reduction === "none";
   const losses = write.node("Where", [isIgnored, zero, row], {}, isWhole ? loss : undefined);
   if (isWhole) return;
@@ -317,10 +317,9 @@ const scatterAdd: Rewrite = (write, node) => {
   const { shape: whole, dtype: stored } = write.typeOf(base), [height = 0] = whole;
   const cast = (name: string, to: DType, from: DType, output?: string) =>
     from === to && !output ? name : write.node("Cast", [name], { to: ONNX_DTYPE[to] }, output);
-  const reshaped = (name: string, to: readonly number[]) =>
-    write.node("Reshape", [name, write.constant("i64", to)]);
-  const flat = reshaped(updates, [count, elementCount(shape.slice(1))]);
-  const rows = write.node("Cast", [reshaped(indices, [count])], { to: ONNX_DTYPE.i32 });
+  const { reshape } = arithmetic(write);
+  const flat = reshape(updates, [count, elementCount(shape.slice(1))]);
+  const rows = write.node("Cast", [reshape(indices, [count])], { to: ONNX_DTYPE.i32 });
   if (height <= count) {
     const across = write.constant("i32", range(0, height), [1, height]);
     const total = partsOf(count).reduce<string | undefined>((sum, part) => {
@@ -328,18 +327,18 @@ const scatterAdd: Rewrite = (write, node) => {
       const equal = equalRows(write, { rows, across, dtype }, part);
       return write.node("Gemm", sum ? [equal, some, sum] : [equal, some], { transA: 1 });
     }, undefined)!;
-    const sum = [cast(base, dtype, stored), reshaped(total, whole)];
+    const sum = [cast(base, dtype, stored), reshape(total, whole)];
     if (dtype === stored) write.node("Add", sum, {}, y);
     else cast(write.node("Add", sum), stored, dtype, y);
     return;
   }
-  const across = reshaped(rows, [1, count]);
+  const across = reshape(rows, [1, count]);
   const sums = partsOf(count).map((part) =>
     write.node("MatMul", [equalRows(write, { rows, across, dtype }, part), flat])
   );
   const sum = sums.length === 1 ? sums[0]! : write.node("Concat", sums, { axis: 0 });
   const before = cast(write.node("Gather", [base, rows], { axis: 0 }), dtype, stored);
-  const after = cast(write.node("Add", [before, reshaped(sum, shape)]), stored, dtype);
+  const after = cast(write.node("Add", [before, reshape(sum, shape)]), stored, dtype);
   write.node("ScatterND", [base, indices, after], {}, y);
 };
 

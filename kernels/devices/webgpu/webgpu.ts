@@ -9,6 +9,7 @@
 
 import { ONNX_DTYPE } from "../../graph/value.ts";
 import { type Handle, nativeLibraryPath } from "../cpu/ort_library.ts";
+import { assertInput } from "../../errors.ts";
 import type { Device } from "../device.ts";
 import { type Binding, type BoundProgram, engineDevice } from "../engine.ts";
 import { checkHalf, chooseAdapters, webgpuAdapters } from "./adapters.ts";
@@ -50,11 +51,9 @@ export interface WebgpuOptions {
 export async function openWebgpu(options: WebgpuOptions = {}): Promise<Device> {
   const { announce, adapter: wanted, profile, capture = false } = options;
   const isAdapter = typeof wanted === "object" && wanted !== null && "environment" in wanted;
-  if (wanted !== undefined && !Number.isInteger(wanted) && !isAdapter) {
-    throw new TypeError(
-      `Cannot open the webgpu device: adapter must be a number or one of webgpuAdapters(), received ${wanted}`,
-    );
-  }
+  const isChoice = wanted === undefined || Number.isInteger(wanted) || isAdapter;
+  const must = "adapter must be a number or one of webgpuAdapters()";
+  assertInput(isChoice, "open the webgpu device", must, wanted, TypeError);
   const library = options.library ?? await nativeLibraryPath(announce);
   const adapter = typeof wanted === "object"
     ? wanted

@@ -6,7 +6,7 @@
 import assert from "node:assert/strict";
 import { compileModel, fromOnnx, layersOnnx, llama, t5, unet } from "../../../kernels/mod.ts";
 import { stringBatches } from "../../../kernels/data/digits.ts";
-import { unetPictures } from "../../../kernels/layers/unet.ts";
+import { unetPictures } from "../../../kernels/layers/convolutional.ts";
 import { initialValues } from "../../../kernels/layers/layer.ts";
 import { createSchedule, withRecomputation } from "../../../schedules/mod.ts";
 import { atDepth } from "../../depth.ts";

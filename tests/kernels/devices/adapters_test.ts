@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
-import type { Ask } from "../../../kernels/devices/webgpu/ask_probe.ts";
-import { driverManifests, type VulkanDevice } from "../../../kernels/devices/webgpu/vulkan.ts";
 import {
+  type Ask,
   chooseAdapters,
   findAdapters,
   type FoundAdapters,
 } from "../../../kernels/devices/webgpu/adapters.ts";
+import { driverManifests, type VulkanDevice } from "../../../kernels/devices/webgpu/vulkan.ts";
 import type { ProbeAnswer, ProviderAnswer } from "../../../kernels/devices/webgpu/probe.ts";
 import type { Precision } from "../../../kernels/precision.ts";
 import { claimGpu } from "../../../kernels/devices/webgpu/gpu_api.ts";

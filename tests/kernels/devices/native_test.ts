@@ -3,8 +3,7 @@
 import assert from "node:assert/strict";
 import { fromBinary, toBinary } from "@bufbuild/protobuf";
 import { adamwOf, openNative, prepareModel } from "../../../kernels/devices/cpu/native.ts";
-import { KernelMemory, type NativeBytes } from "../../../kernels/devices/cpu/ort_memory.ts";
-import { openOrt } from "../../../kernels/devices/cpu/ort_api.ts";
+import { KernelMemory, type NativeBytes, openOrt } from "../../../kernels/devices/cpu/ort_api.ts";
 import { nativeLibraryPath } from "../../../kernels/devices/cpu/ort_library.ts";
 import { openReference } from "../../../kernels/devices/reference.ts";
 import { addGradients } from "../../../kernels/ops/autodiff.ts";

@@ -2,8 +2,11 @@
 
 import assert from "node:assert/strict";
 import { resolveDevice, resolveDevices } from "../../../kernels/devices/table.ts";
-import { askProbe } from "../../../kernels/devices/webgpu/ask_probe.ts";
-import { findAdapters, webgpuAdapters } from "../../../kernels/devices/webgpu/adapters.ts";
+import {
+  askProbe,
+  findAdapters,
+  webgpuAdapters,
+} from "../../../kernels/devices/webgpu/adapters.ts";
 import { openWebgpu } from "../../../kernels/devices/webgpu/webgpu.ts";
 import { nativeLibraryPath } from "../../../kernels/mod.ts";
 import { atDepth, IS_DEEP } from "../../depth.ts";

@@ -15,7 +15,7 @@ import {
 } from "../../../kernels/mod.ts";
 import { initialValues } from "../../../kernels/layers/layer.ts";
 import { substream } from "../../../kernels/random.ts";
-import { openDecoder } from "../../../kernels/stage/generate.ts";
+import { openDecoder } from "../../../kernels/stage/inference.ts";
 import { cachedLlama } from "../../../kernels/layers/llama.ts";
 import { cachedGpt2 } from "../../../kernels/layers/gpt2.ts";
 import { IS_DEEP } from "../../depth.ts";

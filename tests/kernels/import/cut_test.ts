@@ -2,9 +2,8 @@
 
 import assert from "node:assert/strict";
 import { cutSteps, layersOf, split } from "../../../kernels/onnx/import_layers.ts";
-import { foldFile, staticInputs } from "../../../kernels/onnx/fold.ts";
+import { foldFile, fuseNodes, staticInputs } from "../../../kernels/onnx/fold.ts";
 import { readOnnx } from "../../../kernels/onnx/read_file.ts";
-import { fuseNodes } from "../../../kernels/onnx/fuse.ts";
 import { trainablePart } from "../../../kernels/onnx/import_model.ts";
 import {
   type Batch,

@@ -1,7 +1,7 @@
 /** Models in parts: sessions of ONNX Runtime, and kernels of ours between. */
 
 import assert from "node:assert/strict";
-import { layoutValues } from "../../../../kernels/devices/cpu/cut_model.ts";
+import { layoutValues } from "../../../../kernels/devices/cpu/parts.ts";
 import { cutAtSimd, kernelsModule } from "../../../../kernels/devices/cpu/simd.ts";
 import { type Device, Graph, openDevice, type Tensor } from "../../../../kernels/mod.ts";
 import fc from "../../../fast_check.ts";

@@ -48,7 +48,16 @@ export {
   type InboxReplay,
   replayInbox,
 } from "./actors/simulation/replay_actor.ts";
-export { checkScenario, describeFailedRun, simulationTest } from "./actors/simulation/report.ts";
+export {
+  checkScenario,
+  ddmin,
+  describeFailedRun,
+  type FailedRun,
+  shrink,
+  type ShrinkOptions,
+  type Shrunk,
+  simulationTest,
+} from "./actors/simulation/shrink.ts";
 export {
   type Check,
   type EventuallyOptions,
@@ -61,13 +70,6 @@ export {
   type View,
   type World,
 } from "./actors/simulation/run.ts";
-export {
-  ddmin,
-  type FailedRun,
-  shrink,
-  type ShrinkOptions,
-  type Shrunk,
-} from "./actors/simulation/shrink.ts";
 export { simulate } from "./actors/simulation/simulate.ts";
 export {
   delay,

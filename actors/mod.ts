@@ -180,8 +180,13 @@ export {
   type Schema,
   type Schemas,
 } from "./sandbox/define.ts";
-export { packageActor, type SandboxOptions } from "./sandbox/host.ts";
-export { inspectActor, type InspectedActor, type InspectOptions } from "./sandbox/inspect.ts";
+export {
+  inspectActor,
+  type InspectedActor,
+  type InspectOptions,
+  packageActor,
+  type SandboxOptions,
+} from "./sandbox/host.ts";
 export {
   type GraphModule,
   type GraphOptions,

@@ -18,8 +18,7 @@ import {
   openMpiHandles,
 } from "../actors/transports/mpi/library.ts";
 import { Outgoing, receivePackets } from "../actors/transports/mpi/link.ts";
-import { ownNetworks } from "../actors/transports/mpi/networks.ts";
-import { exchangeNotifiers } from "../actors/transports/mpi/notifier.ts";
+import { exchangeNotifiers, ownNetworks } from "../actors/transports/mpi/networks.ts";
 import { Transfers } from "../actors/transports/mpi/transfers.ts";
 import type { Packet } from "../actors/transports/mpi/wire.ts";
 import { mpiTransport, openJob } from "../actors/transports/mpi/transport.ts";

@@ -21,11 +21,10 @@ import { EXPLORE_SYNTAX, exploreCommand } from "./commands/explore.ts";
 import { EXPORT_SYNTAX, exportCommand } from "./commands/export.ts";
 import { GENERATE_SYNTAX, generateCommand } from "./commands/generate.ts";
 import { JOIN_SYNTAX, joinCommand, NATS_SYNTAX, natsCommand } from "./commands/hosts.ts";
-import { JOURNAL_SYNTAX, journalCommand } from "./commands/journal.ts";
+import { JOURNAL_SYNTAX, journalCommand, REPLAY_SYNTAX, replayCommand } from "./commands/replay.ts";
 import { planCommand } from "./commands/plan.ts";
 import { PLAN_SYNTAX } from "./commands/plan_flags.ts";
 import { PROFILE_SYNTAX, profileCommand } from "./commands/profile.ts";
-import { REPLAY_SYNTAX, replayCommand } from "./commands/replay.ts";
 import {
   COMPARE_SYNTAX,
   compareCommand,

@@ -35,19 +35,16 @@ interface Home {
 
 /** The homes of the workers of a run. */
 export class Homes {
-  readonly #options: HomesOptions;
   #system: System | undefined;
   #homes: Home[] = [];
   #opened = 0;
 
   /** Makes no home yet. */
-  constructor(options: HomesOptions) {
-    this.#options = options;
-  }
+  constructor(private readonly options: HomesOptions) {}
 
   /** The system of all homes. */
   get system(): System {
-    return this.#system ??= this.#options.open();
+    return this.#system ??= this.options.open();
   }
 
   /** Starts homes until there is one for each worker. */
@@ -117,7 +114,7 @@ export class Homes {
   }
 
   #add(): void {
-    const { isolate, memoryLimitMb } = this.#options;
+    const { isolate, memoryLimitMb } = this.options;
     const ref = this.system.spawn<undefined, HomeMessage>(WORKER_HOME, undefined, {
       id: `home-${this.#opened++}`,
       isolate,

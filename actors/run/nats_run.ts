@@ -7,8 +7,7 @@
 import { cpuFlags, refusal } from "../../kernels/internal.ts";
 import type { TrainOptions } from "../options/train_options.ts";
 import { joinRun } from "../transports/nats/host.ts";
-import type { MeetingPlace } from "../transports/nats/connection.ts";
-import { isRunName } from "../transports/nats/credentials.ts";
+import { isRunName, type MeetingPlace } from "../transports/nats/connection.ts";
 import { Leader } from "../transports/nats/leader.ts";
 import type { Engine } from "./engine.ts";
 import type { PreparedRun, RunHosts } from "./events.ts";

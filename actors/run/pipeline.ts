@@ -193,23 +193,23 @@ class PipelineEngine implements Engine {
   readonly ahead: number;
   /** Undefined for a journal or a given system: there, one message of each worker brings its state. */
   readonly held: HeldState | undefined;
-  readonly #options: EngineOptions;
   readonly #planner: StepPlanner;
   readonly #system: System;
   readonly #supervisor: ActorRef<SupervisorMessage>;
   readonly #watch: StallWatch;
   readonly #verifier: Verifier | undefined;
-  readonly #homes: Homes | undefined;
   /** True if no step has been taken since all copies were compared. */
   #isCompared = true;
   /** Steps that are waited for; any other question counts as `ahead` of them. */
   #waiting = 0;
 
-  constructor(options: EngineOptions, init: SupervisorInit, homes: Homes | undefined) {
+  constructor(
+    private readonly options: EngineOptions,
+    init: SupervisorInit,
+    private readonly homes: Homes | undefined,
+  ) {
     const { schedule, stallMs } = options;
     this.ahead = UPDATE_POLICIES[schedule.updates].stepsAhead(schedule);
-    this.#homes = homes;
-    this.#options = options;
     this.#planner = new StepPlanner(options);
     this.#verifier = options.verification && new Verifier({
       copies: copiesOf(schedule, options.replicas),
@@ -254,7 +254,7 @@ class PipelineEngine implements Engine {
   }
 
   async compare(): Promise<void> {
-    const copies = copiesOf(this.#options.schedule, this.#options.replicas);
+    const copies = copiesOf(this.options.schedule, this.options.replicas);
     if (this.#isCompared || copies[0]!.length === 1) return;
     const wrong = unequalCopies(await this.#ask<CopyDigest[]>({ type: "Compare" }));
     this.#isCompared = true;
@@ -268,7 +268,7 @@ class PipelineEngine implements Engine {
   }
 
   async #exclude(worker: number, why: string): Promise<void> {
-    const { schedule, replicas, freezes } = this.#options;
+    const { schedule, replicas, freezes } = this.options;
     const isNeeded = copiesOf(schedule, replicas).some((copies) =>
       copies.every((copy) => copy.worker === worker)
     );
@@ -278,7 +278,7 @@ class PipelineEngine implements Engine {
     const excluded = this.#ask({ type: "Exclude", worker, why });
     // It rejects when the isolate has ended, before it is awaited.
     excluded.catch(() => {});
-    await this.#homes?.end(worker);
+    await this.homes?.end(worker);
     await excluded;
   }
 
@@ -293,26 +293,26 @@ class PipelineEngine implements Engine {
   }
 
   async save(): Promise<StageState> {
-    return withoutAliases(await this.#ask({ type: "Save" }), this.#options.model.ties);
+    return withoutAliases(await this.#ask({ type: "Save" }), this.options.model.ties);
   }
 
   async write(folder: string, step: number) {
-    const orders = shardOrders(this.#options, folder);
+    const orders = shardOrders(this.options, folder);
     return writtenShards(await this.#ask<WriteOutcome[]>({ type: "Write", orders, step }));
   }
 
   async close(isMoving = false): Promise<void> {
     this.#watch.close();
-    const homes = this.#homes;
+    const homes = this.homes;
     // A given system outlives the pipeline.
-    if (this.#options.system || homes && isMoving) await this.#system.stop(this.#supervisor);
+    if (this.options.system || homes && isMoving) await this.#system.stop(this.#supervisor);
     else await (homes ? homes.close() : this.#system.stop());
     if (isMoving) await homes?.empty();
   }
 
   /** @throws {WorkerLostError} when a worker has failed or the pipeline has stalled. */
   async #ask<T>(message: SupervisorMessage): Promise<T> {
-    const { stallMs } = this.#options, enough = Math.max(1, this.ahead);
+    const { stallMs } = this.options, enough = Math.max(1, this.ahead);
     const weight = message.type === "RunStep" ? 1 : enough;
     this.#count(weight, message.type === "Start" ? Math.max(stallMs, START_MS) : stallMs);
     try {

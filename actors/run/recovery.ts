@@ -40,7 +40,7 @@ import { commandLine } from "../options/limits.ts";
 import type { SnapshotPlace } from "../options/option.ts";
 import type { Remains, WorkerLost } from "../pipeline/protocol.ts";
 import type { StepOutcome, StepRequest } from "../pipeline/step.ts";
-import { countRestarts, type Restarts } from "../runtime/restarts.ts";
+import { countRestarts, type Restarts } from "../runtime/failure.ts";
 import { closeRendezvousFolder, lockTemporaryFolder } from "../transports/rendezvous.ts";
 import type { Engine } from "./engine.ts";
 import { type Hosts, type ResizeCause, TooFewWorkersError } from "./hosts.ts";
@@ -294,7 +294,6 @@ type Kept = (state: StateOf<TensorSource>) => void;
 /** An engine that restarts its workers when one of them fails. */
 export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "evaluate" | "close"> {
   readonly #open: (state: StateOf<TensorSource>) => Promise<Engine>;
-  readonly #options: RecoveryOptions;
   readonly #retries: Retries;
   /** Aborted by `close`, which ends the delay before an attempt. */
   readonly #closing = new AbortController();
@@ -315,10 +314,9 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
 
   private constructor(
     open: (state: StateOf<TensorSource>) => Promise<Engine>,
-    options: RecoveryOptions,
+    private readonly options: RecoveryOptions,
   ) {
     this.#open = open;
-    this.#options = options;
     this.#retries = new Retries(options);
     this.#base = options.state;
     this.#current = this.#start();
@@ -351,17 +349,17 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
 
   /** Trains on the micro-batches of one step, and logs them until the next snapshot. */
   async step(request: StepRequest): Promise<StepOutcome> {
-    if (this.#options.hosts?.available) await this.#grow(this.#options.hosts);
+    if (this.options.hosts?.available) await this.#grow(this.options.hosts);
     const outcome = await this.#getOn((engine) => engine.step(request), true), log = this.#log;
     this.#newest = undefined;
-    if (this.#options.retries === 0) return outcome;
+    if (this.options.retries === 0) return outcome;
     log.add(request);
     if (log.isFull && this.#snapshot) {
       this.#base = undefined;
       log.dropBefore(this.#snapshot.at);
     }
     // Steps between two snapshots are kept in any case.
-    if (this.#ahead === 0 && !this.#options.isSharded) {
+    if (this.#ahead === 0 && !this.options.isSharded) {
       if (this.#isSnapshotDue()) await this.#takeSnapshot();
     } else if (log.isFull) this.#dropSteps();
     return outcome;
@@ -377,7 +375,7 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
     await this.#outlive((engine) => engine.drain());
     if (this.#ahead === 0) return;
     this.#log.addDrain();
-    if (!this.#options.isSharded && this.#options.retries > 0) await this.#takeSnapshot();
+    if (!this.options.isSharded && this.options.retries > 0) await this.#takeSnapshot();
   }
 
   /**
@@ -411,7 +409,7 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
     this.#closing.abort();
     await this.#current.catch(() => {});
     await this.#closeOpened();
-    this.#options.snapshots.close();
+    this.options.snapshots.close();
   }
 
   async #closeOpened(isMoving = false): Promise<void> {
@@ -437,14 +435,14 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
   /** Restarts all workers, if they may fail once more. */
   #recover(error: unknown): void {
     if (!(error instanceof WorkerLostError)) throw error;
-    const { hosts } = this.#options, { lost } = error;
+    const { hosts } = this.options, { lost } = error;
     if (hosts && lost.remains) return this.#shrink(hosts, error, lost.remains);
     const waitMs = this.#retries.failed(error);
     if (this.#log.areLost) {
       throw new WorkerLostError({ ...error.lost, message: `${TOO_MANY}; ${error.message}` });
     }
-    this.#options.announce(`${error.message}; the run continues from the last committed step`);
-    this.#options.onLost?.(error.lost);
+    this.options.announce(`${error.message}; the run continues from the last committed step`);
+    this.options.onLost?.(error.lost);
     this.#current = this.#restart(waitMs);
     // The error is reported when the engine is awaited.
     this.#current.catch(() => {});
@@ -497,13 +495,13 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
       await this.#closeOpened(true);
       return await this.#openOn(hosts, workers, state);
     };
-    this.#options.announce(`${message}; the run continues on ${workers} workers`);
+    this.options.announce(`${message}; the run continues on ${workers} workers`);
     this.#current = move();
     this.#current.then(() =>
       hosts.onResize(cause, {
         from,
         to: hosts.layout(),
-        movedBytes: bytesOfState(this.#options.shapes),
+        movedBytes: bytesOfState(this.options.shapes),
         retaken,
         seconds: (performance.now() - began) / 1000,
       }), () => {});
@@ -536,7 +534,7 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
         // Of several calls that fail together the first one restarts; each is then repeated.
         if (tried === this.#current) this.#recover(error);
         const remains = error instanceof WorkerLostError ? error.lost.remains : undefined;
-        if (isStep && this.#options.hosts && remains?.committed) return remains.committed as T;
+        if (isStep && this.options.hosts && remains?.committed) return remains.committed as T;
       }
     }
   }
@@ -563,17 +561,17 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
     this.#log.dropBefore(this.#log.end);
     this.#log.areLost = true;
     this.#base = this.#snapshot = undefined;
-    this.#options.announce(`${TOO_MANY}: until the next one, a failed worker ends the run`);
+    this.options.announce(`${TOO_MANY}: until the next one, a failed worker ends the run`);
   }
 
   #isSnapshotDue(): boolean {
     const steps = this.#log.end - (this.#snapshot?.at ?? this.#log.start);
     const isMuch = this.#log.isFull && this.#snapshot === undefined;
-    return steps >= (isMuch ? SNAPSHOT_STEPS : SNAPSHOT_EVERY[this.#options.snapshots.place]);
+    return steps >= (isMuch ? SNAPSHOT_STEPS : SNAPSHOT_EVERY[this.options.snapshots.place]);
   }
 
   async #takeSnapshot(): Promise<void> {
-    const { snapshots } = this.#options;
+    const { snapshots } = this.options;
     await this.#whenDrained(async (engine) => {
       const at = this.#log.end;
       if (!engine.held) return void await this.#gather(engine);
@@ -592,7 +590,7 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
   async #gather(engine: Engine): Promise<HeldState> {
     this.#newest ??= await engine.save();
     this.#rebase(this.#newest, this.#log.end);
-    const { model, optimizer } = this.#options.shapes;
+    const { model, optimizer } = this.options.shapes;
     return heldValues(this.#newest, new Map([...model, ...optimizer]));
   }
 
@@ -600,7 +598,7 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
   #rebase(state: StateOf<TensorSource>, at: number): void {
     const log = this.#log;
     // Without the steps between the state and the log it is of no use.
-    if (this.#options.retries === 0 || at < log.start) return;
+    if (this.options.retries === 0 || at < log.start) return;
     this.#base = state;
     log.dropBefore(at);
     log.areLost = false;

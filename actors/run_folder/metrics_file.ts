@@ -122,8 +122,6 @@ export function continueMetrics(
 
 /** The metrics file of a running run. */
 export class MetricsFile implements Disposable {
-  #file: Deno.FsFile;
-  #size: number;
   #isFailed = false;
 
   /**
@@ -132,14 +130,12 @@ export class MetricsFile implements Disposable {
    * @param evaluatedStep step whose evaluation is in the file already.
    */
   constructor(
-    file: Deno.FsFile,
+    private file: Deno.FsFile,
     private readonly path: string,
     private readonly announce: (line: string) => void,
-    size = 0,
+    private size = 0,
     private readonly evaluatedStep?: number,
   ) {
-    this.#file = file;
-    this.#size = size;
     file.seekSync(size, Deno.SeekMode.Start);
   }
 
@@ -152,29 +148,29 @@ export class MetricsFile implements Disposable {
     if (metrics.type === "evaluation" && metrics.step === this.evaluatedStep) return false;
     let isRemoved = false;
     this.#attempt(() => {
-      isRemoved = !isAt(this.path, this.#file);
+      isRemoved = !isAt(this.path, this.file);
       if (isRemoved) this.#createAgain(metrics.step);
       const bytes = new TextEncoder().encode(JSON.stringify(metrics) + "\n");
-      for (let done = 0; done < bytes.length;) done += this.#file.writeSync(bytes.subarray(done));
-      this.#size += bytes.length;
+      for (let done = 0; done < bytes.length;) done += this.file.writeSync(bytes.subarray(done));
+      this.size += bytes.length;
     });
     return isRemoved;
   }
 
   /** Flushes the added lines to the disk. */
   sync(): void {
-    this.#attempt(() => this.#file.syncDataSync());
+    this.#attempt(() => this.file.syncDataSync());
   }
 
   [Symbol.dispose](): void {
-    this.#file.close();
+    this.file.close();
   }
 
   #createAgain(step: number): void {
     Deno.mkdirSync(dirname(this.path), { recursive: true });
     const created = Deno.openSync(this.path, { write: true, createNew: true });
-    this.#file.close();
-    [this.#file, this.#size] = [created, 0];
+    this.file.close();
+    [this.file, this.size] = [created, 0];
     this.announce(`${this.path} was removed during the run: it continues from step ${step}`);
   }
 
@@ -188,7 +184,7 @@ export class MetricsFile implements Disposable {
       const { message } = error as Error;
       this.announce(`Cannot write ${this.path}: ${message}; training continues without it`);
       try {
-        this.#file.truncateSync(this.#size);
+        this.file.truncateSync(this.size);
       } catch {
         // Readers skip an incomplete last line.
       }

@@ -25,10 +25,10 @@ import {
   quoted,
   text,
 } from "../options/file_schema.ts";
+import { suggest } from "../options/option.ts";
 import { inOneLine } from "../runtime/types.ts";
 import { COUNT_MAX, WORKERS_MAX } from "../options/limits.ts";
 import { builtin, checkInputFile, refusal } from "../../kernels/internal.ts";
-import { suggest } from "../options/option.ts";
 import { readMetrics, RUN_FILES, RUN_FORMAT, RUN_VERSION, type RunRecord } from "./metrics_file.ts";
 
 const { existsSync } = builtin("node:fs");

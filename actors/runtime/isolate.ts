@@ -9,8 +9,18 @@
  * @module
  */
 
-import { type Actor, CompactingMap, keyOf, type PendingAsk, type Watch } from "./actor.ts";
-import { choosingPicker, fifoPicker, type Offers, type Picker } from "./choose.ts";
+import {
+  type Actor,
+  choosingPicker,
+  CompactingMap,
+  fifoPicker,
+  keyOf,
+  type Offers,
+  type PendingAsk,
+  type Picker,
+  type Watch,
+} from "./actor.ts";
+import type { Envelope, ReplyTo } from "./mailbox.ts";
 import type { Choose, SendOptions, Subscription, SystemEvent } from "./context.ts";
 import {
   type DeadLetter,
@@ -19,7 +29,6 @@ import {
   goneFailure,
   type Reason,
 } from "./failure.ts";
-import type { Envelope, ReplyTo } from "./mailbox.ts";
 import {
   both,
   guarded,

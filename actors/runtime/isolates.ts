@@ -144,8 +144,6 @@ type Early = (member: Member | undefined) => void;
 
 /** All isolates except the root. */
 export class IsolateRegistry implements Network {
-  readonly #root: Root;
-  readonly #transports: readonly Transport[];
   readonly #open = new Map<Transport, OpenTransport>();
   readonly #members = new Map<number, Member>();
   readonly #gone = new Map<number, Reason>();
@@ -158,16 +156,13 @@ export class IsolateRegistry implements Network {
    * @param root the root isolate.
    * @param transports transports that actors can be spawned with, by name.
    */
-  constructor(root: Root, transports: readonly Transport[]) {
-    this.#root = root;
-    this.#transports = transports;
-  }
+  constructor(private readonly root: Root, private readonly transports: readonly Transport[]) {}
 
   start(number: number, launch: LaunchFrame, transfer: readonly ArrayBuffer[]): void {
     const { isolate: name, memoryLimitMb } = launch.place;
-    const transport = this.#transports.find((one) => one.name === name)!;
-    const { system, seed, stopGraceMs, observer } = this.#root;
-    const places = this.#transports.map(({ name, limitsMemory }) => ({ name, limitsMemory }));
+    const transport = this.transports.find((one) => one.name === name)!;
+    const { system, seed, stopGraceMs, observer } = this.root;
+    const places = this.transports.map(({ name, limitsMemory }) => ({ name, limitsMemory }));
     const root = { system, seed, stopGraceMs, observer, places };
     const boot: BootFrame = { kind: "boot", isolate: number, ...root, launch };
     const remote = startGuarded(this.#opened(transport), {
@@ -221,7 +216,7 @@ export class IsolateRegistry implements Network {
     // A worker in an endless loop cannot be killed: its thread is left behind.
     const timer = setTimeout(() => {
       for (const remote of this.#pending.keys()) remote.abandon?.();
-    }, this.#root.stopGraceMs);
+    }, this.root.stopGraceMs);
     while (this.#pending.size > 0) await Promise.all(this.#pending.values());
     clearTimeout(timer);
     for (const number of [...this.#early.keys()]) this.#giveUpOn(number);
@@ -229,7 +224,7 @@ export class IsolateRegistry implements Network {
 
   #opened(transport: Transport): OpenTransport {
     const open = this.#open.get(transport) ??
-      transport.open({ stopGraceMs: this.#root.stopGraceMs });
+      transport.open({ stopGraceMs: this.root.stopGraceMs });
     this.#open.set(transport, open);
     return open;
   }
@@ -250,11 +245,11 @@ export class IsolateRegistry implements Network {
       case "kill":
         return this.kill(frame.isolate, frame.why);
       case "dead-letter":
-        return this.#root.onDeadLetter(frame.letter, frame.message);
+        return this.root.onDeadLetter(frame.letter, frame.message);
       case "started":
         return this.#hasTold(number, frame.about);
       default:
-        return this.#root.deliver(frame);
+        return this.root.deliver(frame);
     }
   }
 
@@ -282,7 +277,7 @@ export class IsolateRegistry implements Network {
 
   #tell(number: number, reason: Reason): void {
     for (const other of this.#members.keys()) this.#tellOne(other, number, reason);
-    this.#root.isolateGone(number, reason);
+    this.root.isolateGone(number, reason);
   }
 
   #tellOne(to: number, isolate: number, reason: Reason): void {
@@ -372,9 +367,9 @@ export class IsolateRegistry implements Network {
   }
 
   #reject(frame: Frame | SwitchFrame, why?: string): void {
-    const answer = rejectFrame(this.#root.onDeadLetter, frame, why);
+    const answer = rejectFrame(this.root.onDeadLetter, frame, why);
     if (!answer) return;
-    if (answer.to === 0) this.#root.deliver(answer.frame);
+    if (answer.to === 0) this.root.deliver(answer.frame);
     else this.#members.get(answer.to)?.remote.send(answer.frame, []);
   }
 

@@ -5,7 +5,7 @@
  * @module
  */
 
-export type { Offers } from "./choose.ts";
+export { type ActorFactory, type Handlers, type Offers, OTHERS } from "./actor.ts";
 export {
   ASK_TIMEOUT_MS,
   type AskCall,
@@ -49,7 +49,6 @@ export {
   shouldFail,
   type Undeclared,
 } from "./types.ts";
-export { type ActorFactory, type Handlers, OTHERS } from "./actor.ts";
 export type {
   Effect,
   ObservedActor,

@@ -119,12 +119,9 @@ class Reports {
   readonly deadLetters: DeadLetter[] = [];
   readonly #failed = Promise.withResolvers<never>();
   readonly #subscribers = new Set<{ listener: (event: SystemEvent) => void } & Subscription>();
-  readonly #callbacks: Callbacks;
 
   /** @param callbacks callbacks of the owner. */
-  constructor(callbacks: Callbacks) {
-    this.#callbacks = callbacks;
-  }
+  constructor(private readonly callbacks: Callbacks) {}
 
   /** See {@linkcode System.failed}. */
   get failed(): Promise<never> {
@@ -132,7 +129,7 @@ class Reports {
   }
 
   readonly onFailure = (failure: Failure): void => {
-    this.#callbacks.onFailure?.(failure);
+    this.callbacks.onFailure?.(failure);
     this.#failed.reject(new ActorFailedError(failure));
   };
 
@@ -146,7 +143,7 @@ class Reports {
   readonly onDeadLetter = (letter: DeadLetter, message?: unknown): void => {
     this.deadLetters.push(letter);
     if (this.deadLetters.length > MAX_DEAD_LETTERS) this.deadLetters.shift();
-    this.guard(`dead letter ${letter.type}`, () => this.#callbacks.onDeadLetter?.(letter));
+    this.guard(`dead letter ${letter.type}`, () => this.callbacks.onDeadLetter?.(letter));
     this.onEvent({ type: "dead-letter", letter, ...message !== undefined && { message } });
   };
 

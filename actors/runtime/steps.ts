@@ -5,14 +5,13 @@
  */
 
 import { setImmediate } from "node:timers";
-import { type Actor, describeStep, OTHERS } from "./actor.ts";
+import { type Actor, describeStep, OTHERS, type PendingMessage } from "./actor.ts";
 import { answer } from "./asks.ts";
-import type { PendingMessage } from "./choose.ts";
+import type { HandlingStep } from "./mailbox.ts";
 import type { SystemEvent } from "./context.ts";
 import { describeFailure, type Failure } from "./failure.ts";
 import { type Isolate, offer, post, rejectMessage, sendReceipt } from "./isolate.ts";
 import { endIfDrained, fail, stopFurther } from "./lifecycle.ts";
-import type { HandlingStep } from "./mailbox.ts";
 
 /**
  * Reports a step that takes longer than the limit: at the limit, or at its end if it blocked the

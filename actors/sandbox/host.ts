@@ -12,12 +12,13 @@
  */
 
 import { type Handlers, keyOf, OTHERS } from "../runtime/actor.ts";
-import { handlersOf } from "../runtime/spawning.ts";
 import type { Context, Reply } from "../runtime/context.ts";
-import { describeFailure } from "../runtime/failure.ts";
+import { describeFailure, messageOf } from "../runtime/failure.ts";
+import { handlersOf } from "../runtime/spawning.ts";
 import {
   type ActorRef,
   type ActorSpec,
+  escapeControls,
   inOneLine,
   isMessage,
   isRef,
@@ -37,9 +38,140 @@ import {
   valueCounter,
 } from "./define.ts";
 import type { Answer, Call, HostFrame, Turn } from "./guest.ts";
-import { describe, errorOf } from "./inspect.ts";
-import { checkIntegrity, hashModule, type Lock } from "./modules.ts";
+import {
+  checkIntegrity,
+  type GraphOptions,
+  type HashedModule,
+  hashModule,
+  type Lock,
+} from "./modules.ts";
 import { grantsOf, type Port, type SandboxModule, start } from "./start.ts";
+
+/** An actor of a package, by its own description. */
+export interface InspectedActor {
+  /** Name. */
+  readonly name: string;
+  /** Version of its protocol. */
+  readonly protocol: number;
+  /** Schemas of its messages, by type. */
+  readonly messages: Schemas;
+  /** Permissions that it asks for. */
+  readonly permissions: Permissions;
+}
+
+/** Options of an inspection. */
+export interface InspectOptions extends GraphOptions {
+  /** Name of the exported definition. Default `actor`. */
+  readonly export?: string | undefined;
+  /** Longest time that its modules may run, in milliseconds. Default 10,000. */
+  readonly timeLimitMs?: number;
+}
+
+const TIME_LIMIT_MS = 10_000;
+
+/** Characters of a description. */
+const DESCRIPTION_MAX = 2 ** 20;
+
+/** Characters of a name, or of the subject of a permission. */
+const NAME_MAX = 200;
+
+/** Messages of an actor, and permissions of one kind. */
+const LIST_MAX = 256;
+
+/** Characters of an error of a package. */
+const WHY_MAX = 1000;
+
+/**
+ * Inspects the actor of a package: its modules are fetched and hashed, and run in a process without
+ * permissions for a limited time. Its factory is not called.
+ *
+ * @param specifier `jsr:`, `npm:`, or an absolute URL.
+ * @throws {TypeError} (as a rejection) when a module cannot be fetched, or exports no definition.
+ * @throws {Error} (as a rejection) when it fails, or takes too long.
+ *
+ * @example
+ * ```ts ignore
+ * import { inspectActor } from "@troupe/troupe/actors";
+ *
+ * const { name, messages, hashed } = await inspectActor("jsr:@you/counter@1");
+ * ```
+ */
+export async function inspectActor(
+  specifier: string,
+  options: InspectOptions = {},
+): Promise<InspectedActor & { readonly hashed: HashedModule }> {
+  const hashed = await hashModule(specifier, options);
+  return { ...await inspectHashed(hashed, options), hashed };
+}
+
+/** Inspects modules that are hashed: no others are run. */
+export async function inspectHashed(
+  { specifier: from, integrity, lock }: HashedModule,
+  { export: name = "actor", timeLimitMs = TIME_LIMIT_MS }: InspectOptions = {},
+): Promise<InspectedActor> {
+  const cannot = `Cannot inspect ${from}`, grants = grantsOf(cannot, {});
+  try {
+    const port = await start("inspected", { from, integrity, lock, grants, isolate: "process" });
+    await using _ = { [Symbol.asyncDispose]: () => port.close() };
+    return await describe(port, from, name, timeLimitMs);
+  } catch (error) {
+    const why = inOneLine(messageOf(error).slice(0, WHY_MAX));
+    throw /^Cannot (use|fetch|hash) /.test(why)
+      ? new TypeError(why)
+      : new Error(`${cannot}: ${why}`);
+  }
+}
+
+/**
+ * Has a sandbox import its package, and returns the description of the actor.
+ *
+ * @throws {TypeError} (as a rejection) when it is not a definition.
+ * @throws {RangeError} (as a rejection) when it is too large.
+ * @throws {Error} (as a rejection) when a module fails or takes too long.
+ */
+async function describe(
+  port: Pick<Port, "exchange">,
+  from: string,
+  name: string,
+  limitMs: number,
+): Promise<InspectedActor> {
+  const cannot = `Cannot use "${name}" of ${from}`;
+  const frame: HostFrame = { kind: "load", from, export: name };
+  const said = await port.exchange(frame, limitMs);
+  if (typeof said !== "string") throw errorOf(said);
+  if (said.length > DESCRIPTION_MAX) {
+    throw new RangeError(
+      `${cannot}: its description must have at most ${DESCRIPTION_MAX} characters`,
+    );
+  }
+  const definition: unknown = { ...JSON.parse(said), create() {} };
+  checkDefinition(cannot, definition);
+  const { name: called, protocol, messages, permissions = {} } = definition;
+  const types = Object.keys(messages), kinds = Object.keys(permissions);
+  const lists = Object.values(permissions).filter((value) => typeof value !== "boolean");
+  const areLists = lists.every((list) => Array.isArray(list) && list.length <= LIST_MAX);
+  const areShort = [called, ...types, ...kinds, ...lists.flat()].every((text) =>
+    typeof text === "string" && text.length <= NAME_MAX
+  );
+  if (areLists && areShort && types.length <= LIST_MAX) {
+    return { name: called, protocol, messages, permissions };
+  }
+  throw new RangeError(
+    `${cannot}: its names, messages and permissions must be at most ${LIST_MAX} of each kind, ` +
+      `of at most ${NAME_MAX} characters`,
+  );
+}
+
+/** Returns an error of a sandbox: its fields may be of any kind, and are shown to users. */
+function errorOf(fields: unknown): Error {
+  const { name, message, stack } = Object(fields) as Record<string, unknown>;
+  const text = (value: unknown) =>
+    typeof value === "string" ? escapeControls(value.slice(0, 10 * WHY_MAX)) : "";
+  return Object.assign(new Error(text(message)), {
+    name: text(name) || "Error",
+    stack: text(stack),
+  });
+}
 
 /** Default of {@linkcode SandboxOptions.stepLimitMs}. */
 const STEP_LIMIT_MS = 60_000;
@@ -138,7 +270,7 @@ export function packageActor<Init = never, M extends Message = never>(
 }
 
 /** Makes the actor of a package that is trusted, in the isolate of the program. */
-export async function trusted(
+async function trusted(
   ctx: Context<Message>,
   init: unknown,
   { from, integrity, lock, export: name, protocol }: HostOptions,
@@ -205,8 +337,6 @@ interface Account {
 
 /** The state of a host. */
 export class Host {
-  readonly #ctx: Context<Message>;
-  readonly #options: HostOptions;
   readonly #open: () => Promise<Sandbox>;
   readonly #maySend: Check<Message>;
   readonly #answers: ReadonlyMap<string, Check<unknown>>;
@@ -222,11 +352,13 @@ export class Host {
   #messages = 0;
 
   /** @param open starts the sandbox. */
-  constructor(ctx: Context<Message>, options: HostOptions, open: () => Promise<Sandbox>) {
+  constructor(
+    private readonly ctx: Context<Message>,
+    private readonly options: HostOptions,
+    open: () => Promise<Sandbox>,
+  ) {
     const { from, export: name, sends = {}, answers = {} } = options;
     const cannot = `Cannot use "${name}" of ${from}`, { id } = ctx.self;
-    this.#ctx = ctx;
-    this.#options = options;
     this.#open = open;
     this.#maySend = validateMessages(cannot, id, sends);
     this.#answers = new Map(
@@ -237,13 +369,13 @@ export class Host {
 
   /** Starts the sandbox and makes the actor. */
   async begin(init: unknown): Promise<void> {
-    const { from, export: name, protocol, stepLimitMs } = this.#options;
-    const said = await this.#ctx.external(async () => {
+    const { from, export: name, protocol, stepLimitMs } = this.options;
+    const said = await this.ctx.external(async () => {
       this.#opening = this.#open();
       return await describe(await this.#opening, from, name, stepLimitMs);
     });
     checkProtocol(`Cannot use "${name}" of ${from}`, protocol, said.protocol);
-    const self = { ...this.#toPackage(this.#ctx.self) as object, id: this.#ctx.self.id };
+    const self = { ...this.#toPackage(this.ctx.self) as object, id: this.ctx.self.id };
     const frame = { kind: "make", self, init: this.#toPackage(init), ...this.#world() } as const;
     await this.#run(frame, { type: "init" }, -1);
   }
@@ -260,14 +392,14 @@ export class Host {
     try {
       copy = this.#toPackage(message) as Message;
     } catch (error) {
-      return this.#ctx.refuse((error as Error).message);
+      return this.ctx.refuse((error as Error).message);
     }
     const number = this.#messages++;
     await this.#run({ kind: "message", number, message: copy, ...this.#world() }, message, number);
   }
 
   #world() {
-    return { now: this.#ctx.now(), seed: this.#ctx.random("package") };
+    return { now: this.ctx.now(), seed: this.ctx.random("package") };
   }
 
   /** Lets the package handle a frame, and carries out its calls until the message is handled. */
@@ -275,7 +407,7 @@ export class Host {
     const asks = new Map<number, Promise<readonly [number, Answer]>>();
     for (let frame = first;;) {
       const turn = await this.#exchange(frame);
-      if (typeof turn.refusal === "string") return this.#ctx.refuse(turn.refusal.slice(0, 300));
+      if (typeof turn.refusal === "string") return this.ctx.refuse(turn.refusal.slice(0, 300));
       for (const call of turn.calls) this.#perform(call, message, number, asks);
       if (turn.isOver === true) {
         if (turn.isDeferred === true) this.#defer(number, message.type);
@@ -289,8 +421,8 @@ export class Host {
   }
 
   async #exchange(frame: HostFrame): Promise<Turn> {
-    const { stepLimitMs } = this.#options;
-    const turn = await this.#ctx.external(async () =>
+    const { stepLimitMs } = this.options;
+    const turn = await this.ctx.external(async () =>
       await (await this.#opening!).exchange(frame, stepLimitMs)
     ) as Turn | null;
     if (Array.isArray(turn?.calls) && turn.calls.length <= WAITING_MAX) return turn;
@@ -303,7 +435,7 @@ export class Host {
     number: number,
     asks: Map<number, Promise<readonly [number, Answer]>>,
   ): void {
-    const ctx = this.#ctx;
+    const ctx = this.ctx;
     switch (call?.call) {
       case "send": {
         const { to, message, receipt } = this.#outgoing(call.to, call.message);
@@ -356,7 +488,7 @@ export class Host {
       throw new TypeError(`Cannot send "${inOneLine(message.type.slice(0, 100))}": ${why}`);
     }
     const key = keyOf(to);
-    if (!this.#watched.has(key)) this.#ctx.watch(to, () => ({ type: "~down", to: key }) as Own);
+    if (!this.#watched.has(key)) this.ctx.watch(to, () => ({ type: "~down", to: key }) as Own);
     this.#watched.add(key);
     this.#reserve(key, bytes);
     const receipt: Own = { type: "~handled", to: key, bytes };
@@ -403,7 +535,7 @@ export class Host {
     if (this.#pendingReplies.size === KNOWN_MAX) {
       throw new RangeError(`it must owe at most ${KNOWN_MAX} answers`);
     }
-    this.#pendingReplies.set(number, { type, reply: this.#ctx.deferReply() });
+    this.#pendingReplies.set(number, { type, reply: this.ctx.deferReply() });
   }
 
   /** Returns a value as the package gets it, and notes the actors in it. */

@@ -121,7 +121,6 @@ interface Link {
 
 /** A sandbox: it gets a frame and gives one back. */
 export class Port {
-  readonly #what: string;
   readonly #link: Link;
   #turn: PromiseWithResolvers<unknown> | undefined;
   #why: string | undefined;
@@ -130,8 +129,10 @@ export class Port {
    * @param what name in reports.
    * @param open opens the connection.
    */
-  constructor(what: string, open: (receive: (frame: unknown) => void, fail: Fail) => Link) {
-    this.#what = what;
+  constructor(
+    private readonly what: string,
+    open: (receive: (frame: unknown) => void, fail: Fail) => Link,
+  ) {
     const fail = (why: string) => this.#end(`it broke the protocol: ${why}`);
     this.#link = open((frame) => {
       if (!this.#turn) return fail("it must not speak unless it is asked");
@@ -174,7 +175,7 @@ export class Port {
   #end(why: string): void {
     this.#why ??= why;
     this.#link.end();
-    this.#turn?.reject(new Error(`the ${this.#what} has ended: ${this.#why}`));
+    this.#turn?.reject(new Error(`the ${this.what} has ended: ${this.#why}`));
     this.#turn = undefined;
   }
 }

@@ -8,8 +8,7 @@
  * @module
  */
 
-import type { Actor } from "../runtime/actor.ts";
-import type { PendingMessage } from "../runtime/choose.ts";
+import type { Actor, PendingMessage } from "../runtime/actor.ts";
 import { describeFailure } from "../runtime/failure.ts";
 import type { Isolate } from "../runtime/isolate.ts";
 import { fail } from "../runtime/lifecycle.ts";

@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { Offers } from "../runtime/choose.ts";
+import type { Offers } from "../runtime/actor.ts";
 import { ActorFailedError } from "../runtime/failure.ts";
 import type { Isolate } from "../runtime/isolate.ts";
 import type { DeadLetter, System } from "../runtime/mod.ts";

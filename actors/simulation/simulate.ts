@@ -9,7 +9,7 @@
  * @module
  */
 
-import { NONE_YET, type PendingMessage } from "../runtime/choose.ts";
+import { NONE_YET, type PendingMessage } from "../runtime/actor.ts";
 import type { Candidate } from "../runtime/context.ts";
 import type { Isolate } from "../runtime/isolate.ts";
 import {
@@ -24,11 +24,19 @@ import { handleNext, turn } from "../runtime/steps.ts";
 import { setFaultSites } from "../runtime/types.ts";
 import type { Frame } from "../runtime/wire.ts";
 import { substream } from "../runtime/world.ts";
-import { Chooser, PRUNED, VirtualClock } from "./chooser.ts";
+import {
+  Chooser,
+  describeIdle,
+  describeWaits,
+  External,
+  PRUNED,
+  ScenarioWaits,
+  stateOf,
+  VirtualClock,
+} from "./chooser.ts";
 import { exempt, forbidGlobals, isActorRunning, setRunningActor } from "./determinism_guard.ts";
 import { SimulatedDisk } from "./disk.ts";
 import { type Crash, deliverWith, endsOf, type Fault, isFromDead, kill, named } from "./faults.ts";
-import { describeIdle, describeWaits, External, ScenarioWaits, stateOf } from "./machine.ts";
 import { Recorder } from "./recorder.ts";
 import {
   type Check,
@@ -67,7 +75,6 @@ const STOP_GRACE_MS = 5000;
 
 /** A simulated run. Only one exists at a time. */
 class SimulatedRun {
-  readonly #options: SimulateOptions<unknown>;
   readonly #clock = new VirtualClock();
   readonly #waits = new ScenarioWaits(this.#clock);
   readonly #external = new External();
@@ -96,11 +103,10 @@ class SimulatedRun {
    * @throws {TypeError} when another simulation runs, or options exclude each other.
    * @throws {RangeError} when an option is out of range.
    */
-  constructor(options: SimulateOptions<unknown>) {
+  constructor(private readonly options: SimulateOptions<unknown>) {
     const { seed = 0, faults, trusted = [], digests, onStep, onMessage } = options;
     const clock = this.#clock, chooser = new Chooser(options, clock), { decision } = chooser;
     const recorder = new Recorder(0, { sink: onStep, keep: onMessage, decision, digests });
-    this.#options = options;
     this.#chooser = chooser;
     this.#recorder = recorder;
     this.#restoreGlobals = forbidGlobals(
@@ -160,7 +166,7 @@ class SimulatedRun {
     }
     const { failure } = this.#checks, { strategy, choices, deviations, faults } = this.#chooser;
     return {
-      seed: this.#options.seed ?? 0,
+      seed: this.options.seed ?? 0,
       strategy: strategy.name,
       steps: this.#recorder.steps,
       choices,
@@ -175,8 +181,8 @@ class SimulatedRun {
 
   async #play<T, C>(scenario: Scenario<T, C>): Promise<{ readonly is: T } | undefined> {
     const checks = this.#checks, { strategy } = this.#chooser;
-    const { seed = 0, start = { run: 0, expectedSteps: FIRST_EXPECTED_STEPS } } = this.#options;
-    const alarm = setInterval(this.#watchdog(), this.#options.hangMs ?? HANG_MS);
+    const { seed = 0, start = { run: 0, expectedSteps: FIRST_EXPECTED_STEPS } } = this.options;
+    const alarm = setInterval(this.#watchdog(), this.options.hangMs ?? HANG_MS);
     let value: { readonly is: T } | undefined;
     try {
       if (start !== "begun") strategy.begin({ seed, ...start });
@@ -198,7 +204,7 @@ class SimulatedRun {
     const clock = this.#clock, waits = this.#waits, checks = this.#checks;
     return {
       system: this.#watchedSystem(),
-      configuration: this.#options.configuration as C,
+      configuration: this.options.configuration as C,
       settle: async (until = {}) => {
         const { steps = Infinity, ms = Infinity } = typeof until === "number"
           ? { steps: until }
@@ -272,7 +278,7 @@ class SimulatedRun {
   }
 
   #state(): number {
-    return stateOf(this.#isolate, this.#clock, this.#options.offers ?? "by-sender");
+    return stateOf(this.#isolate, this.#clock, this.options.offers ?? "by-sender");
   }
 
   /** Runs until no actor can continue, or the run is over. */
@@ -298,7 +304,7 @@ class SimulatedRun {
 
   async #loop(): Promise<void> {
     const { picker, asks, unwinding } = this.#isolate, checks = this.#checks, waits = this.#waits;
-    const { maxSteps = MAX_STEPS } = this.#options, recorder = this.#recorder;
+    const { maxSteps = MAX_STEPS } = this.options, recorder = this.#recorder;
     while (!checks.isOver || this.#mode === "close") {
       if (unwinding.size > 0) await this.#unwind();
       const external = this.#mode === "close" ? undefined : this.#external.ended();
@@ -406,7 +412,7 @@ class SimulatedRun {
 
   /** Stops the actors. */
   async #close(): Promise<void> {
-    const clock = this.#clock, { hangMs = HANG_MS } = this.#options;
+    const clock = this.#clock, { hangMs = HANG_MS } = this.options;
     this.#mode = "close";
     this.#waits.close();
     // Recurring timers must not prevent the end of the loop.

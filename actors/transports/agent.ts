@@ -40,16 +40,11 @@ interface AgentOptions {
 
 /** Manages the isolates of a process. */
 export class Agent {
-  readonly #options: AgentOptions;
-  readonly #workers: OpenTransport;
   readonly #isolates = new Map<number, RemoteIsolate>();
   #timer: ReturnType<typeof setInterval> | undefined;
 
   /** @param workers starts the threads. */
-  constructor(workers: OpenTransport, options: AgentOptions) {
-    this.#workers = workers;
-    this.#options = options;
-  }
+  constructor(private readonly workers: OpenTransport, private readonly options: AgentOptions) {}
 
   /**
    * Executes an order from the root.
@@ -65,7 +60,7 @@ export class Agent {
 
   /** Receives all pending frames of its isolates. */
   drain(): void {
-    this.#workers.drain?.();
+    this.workers.drain?.();
   }
 
   /** Kills all isolates; waits until they have ended, or a second if they do not. */
@@ -77,16 +72,16 @@ export class Agent {
   }
 
   #start(number: number, boot: unknown, transfer: readonly Transferable[]): void {
-    const isolate = this.#workers.start({
+    const isolate = this.workers.start({
       isolate: number,
       memoryLimitMb: undefined,
       boot,
       transfer: transfer as readonly ArrayBuffer[],
-      receive: (frame) => this.#options.tell({ kind: "frame", isolate: number, frame }),
+      receive: (frame) => this.options.tell({ kind: "frame", isolate: number, frame }),
     });
     this.#isolates.set(number, isolate);
     // With many processes the root gets at most about a thousand reports per second.
-    const lookMs = Math.max(LOOK_MS, this.#options.size ?? 1);
+    const lookMs = Math.max(LOOK_MS, this.options.size ?? 1);
     this.#timer ??= setInterval(() => this.#look(), lookMs);
     this.#await(number, isolate);
   }
@@ -94,20 +89,20 @@ export class Agent {
   async #await(number: number, { gone, ended }: RemoteIsolate): Promise<void> {
     const cause = await gone;
     // Frames to other isolates are on their way before any isolate learns that this one is gone.
-    await this.#options.leave?.(number);
-    this.#options.tell({ kind: "gone", isolate: number, cause });
+    await this.options.leave?.(number);
+    this.options.tell({ kind: "gone", isolate: number, cause });
     await ended;
     this.#isolates.delete(number);
     if (this.#isolates.size === 0) {
       clearInterval(this.#timer);
       this.#timer = undefined;
     }
-    this.#options.tell({ kind: "ended", isolate: number });
+    this.options.tell({ kind: "ended", isolate: number });
   }
 
   #look(): void {
     for (const [isolate, one] of this.#isolates) {
-      if (one.isAlive?.()) this.#options.tell({ kind: "alive", isolate });
+      if (one.isAlive?.()) this.options.tell({ kind: "alive", isolate });
     }
   }
 }

@@ -90,18 +90,16 @@ export function readValue(bytes: Uint8Array, beside: readonly ArrayBuffer[] = []
 }
 
 class ValueReader {
-  readonly #bytes: Uint8Array;
-  readonly #beside: readonly ArrayBuffer[];
   readonly #objects: object[] = [];
   #at = 0;
 
-  constructor(bytes: Uint8Array, beside: readonly ArrayBuffer[]) {
-    this.#bytes = bytes;
-    this.#beside = beside;
-  }
+  constructor(
+    private readonly bytes: Uint8Array,
+    private readonly beside: readonly ArrayBuffer[],
+  ) {}
 
   get left(): number {
-    return this.#bytes.length - this.#at;
+    return this.bytes.length - this.#at;
   }
 
   value(): unknown {
@@ -226,7 +224,7 @@ class ValueReader {
 
   #buffer(tag: number): ArrayBuffer {
     if (tag === TAG.buffered) {
-      return this.#beside[this.#varint()] ?? this.#fail("a buffer that did not come");
+      return this.beside[this.#varint()] ?? this.#fail("a buffer that did not come");
     }
     const maxByteLength = tag === TAG.resizableBuffer ? this.#varint() : undefined;
     const part = this.#take(this.#varint());
@@ -276,11 +274,11 @@ class ValueReader {
 
   #take(count: number): Uint8Array {
     if (count > this.left) return this.#fail(`${count} bytes where ${this.left} are left`);
-    return this.#bytes.subarray(this.#at, this.#at += count);
+    return this.bytes.subarray(this.#at, this.#at += count);
   }
 
   #byte(): number {
-    return this.#bytes[this.#at++] ?? this.#fail("an early end");
+    return this.bytes[this.#at++] ?? this.#fail("an early end");
   }
 
   #fail(what: string): never {
@@ -359,17 +357,16 @@ export function writeValue(
 }
 
 class ValueWriter {
-  readonly #beside: readonly ArrayBuffer[];
-  /** True for the result of structured clone, which contains only built-in objects. */
-  readonly #isClone: boolean;
   readonly #copies: ArrayBuffer[] = [];
   readonly #ids = new Map<object, number>();
   #bytes: Uint8Array<ArrayBuffer>;
   #at = 0;
 
-  constructor(beside: readonly ArrayBuffer[], isClone: boolean) {
-    this.#beside = beside;
-    this.#isClone = isClone;
+  constructor(
+    private readonly beside: readonly ArrayBuffer[],
+    /** True for the result of structured clone, which contains only built-in objects. */
+    private readonly isClone: boolean,
+  ) {
     this.#bytes = spareRoom ?? new Uint8Array(ROOM_BYTES);
     spareRoom = undefined;
   }
@@ -430,7 +427,7 @@ class ValueWriter {
     if (prototype === Map.prototype) {
       return this.#collection(TAG.map, value as Map<unknown, unknown>);
     }
-    if (!this.#isClone) throw NOT_PLAIN;
+    if (!this.isClone) throw NOT_PLAIN;
     this.#rare(value, prototype);
   }
 
@@ -522,15 +519,15 @@ class ValueWriter {
 
   #buffer(buffer: ArrayBuffer): void {
     // Structured clone throws the error for a detached buffer.
-    if (buffer.detached && !this.#isClone) throw NOT_PLAIN;
+    if (buffer.detached && !this.isClone) throw NOT_PLAIN;
     this.#note(buffer);
-    const number = this.#beside.indexOf(buffer);
+    const number = this.beside.indexOf(buffer);
     if (number >= 0) return this.#buffered(number);
     if (buffer.resizable) {
       this.#byte(TAG.resizableBuffer);
       this.#varint(buffer.maxByteLength);
     } else if (buffer.byteLength >= LARGE_BYTES) {
-      return this.#buffered(this.#beside.length + this.#copies.push(buffer.slice()) - 1);
+      return this.#buffered(this.beside.length + this.#copies.push(buffer.slice()) - 1);
     } else this.#byte(TAG.buffer);
     this.#varint(buffer.byteLength);
     this.#reserve(buffer.byteLength);

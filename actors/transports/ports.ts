@@ -39,7 +39,6 @@ const QUIET_TURNS = 4;
 
 /** One end of a channel; frames of each direction keep their order. */
 export class PortChannel {
-  readonly #port: MessagePort;
   readonly #receive: (frame: unknown) => void;
   #sent = 0;
   #received = 0;
@@ -50,15 +49,14 @@ export class PortChannel {
   readonly #early = new Map<number, { readonly frame: unknown }>();
 
   /** @param receive handles a frame, after {@linkcode listen} is called. */
-  constructor(port: MessagePort, receive: (frame: unknown) => void) {
-    this.#port = port;
+  constructor(private readonly port: MessagePort, receive: (frame: unknown) => void) {
     this.#receive = receive;
   }
 
   /** Sends a frame. @throws {DOMException} when it cannot be cloned. */
   send(frame: unknown, transfer: readonly Transferable[]): void {
     const numbered: Numbered = new Map([[this.#sent, frame]]);
-    cloning(() => (checkTransfer(transfer), this.#port.postMessage(numbered, [...transfer])));
+    cloning(() => (checkTransfer(transfer), this.port.postMessage(numbered, [...transfer])));
     // Not incremented earlier, because a frame that cannot be cloned is not sent.
     this.#sent++;
   }
@@ -66,7 +64,7 @@ export class PortChannel {
   /** Starts to receive. */
   listen(): void {
     this.#isListening = true;
-    this.#port.onmessage = ({ data }) => {
+    this.port.onmessage = ({ data }) => {
       this.#hear(data as Numbered);
       // Waiting frames must count for the capacity of their actor before it continues.
       this.drain();
@@ -80,7 +78,7 @@ export class PortChannel {
   drain(): void {
     for (let n = 0; n < MAX_DRAIN && this.#isListening; n++) {
       // The type only allows Node's ports, but web ports work too.
-      const got = receiveMessageOnPort(this.#port as never);
+      const got = receiveMessageOnPort(this.port as never);
       if (!got) break;
       this.#hear(got.message as Numbered);
     }
@@ -99,7 +97,7 @@ export class PortChannel {
   /** Closes both ends. */
   close(): void {
     this.#isListening = false;
-    this.#port.close();
+    this.port.close();
   }
 
   #hear(numbered: Numbered): void {

@@ -177,7 +177,6 @@ class ProcessIsolate implements RemoteIsolate {
   readonly #gone = Promise.withResolvers<string>();
   readonly #number: number;
   readonly #graceMs: number;
-  readonly #acceptor: Acceptor;
   readonly #receive: (frame: unknown) => void;
   readonly #outbox = new Outbox();
   readonly #child: Deno.ChildProcess;
@@ -199,11 +198,10 @@ class ProcessIsolate implements RemoteIsolate {
   constructor(
     { isolate, memoryLimitMb, boot, transfer, receive }: StartRequest,
     { stopGraceMs }: TransportOptions,
-    acceptor: Acceptor,
+    private readonly acceptor: Acceptor,
   ) {
     this.#number = isolate;
     this.#graceMs = stopGraceMs;
-    this.#acceptor = acceptor;
     this.#receive = receive;
     this.#outbox.post(boot, transfer);
     try {
@@ -262,7 +260,7 @@ class ProcessIsolate implements RemoteIsolate {
     clearTimeout(this.#killTimer);
     await this.#child.stdin.close().catch(() => {});
     await this.#heard;
-    this.#acceptor.forget(this.#number);
+    this.acceptor.forget(this.#number);
     this.#gone.resolve(endReason(status));
   }
 

@@ -40,10 +40,7 @@ class Peers {
   readonly #invited = new Set<number>();
   readonly #senders = new Map<number, PeerSender>();
   readonly #receivers = new Map<number, PeerReceiver>();
-  readonly #number: number;
-  readonly #connector: PeerConnector | undefined;
   readonly #receive: (frame: Frame) => void;
-  readonly #up: Up;
 
   /**
    * @param number the number of this isolate.
@@ -52,15 +49,12 @@ class Peers {
    * @param up sends a frame to the root.
    */
   constructor(
-    number: number,
-    connector: PeerConnector | undefined,
+    private readonly number: number,
+    private readonly connector: PeerConnector | undefined,
     receive: (frame: Frame) => void,
-    up: Up,
+    private readonly up: Up,
   ) {
-    this.#number = number;
-    this.#connector = connector;
     this.#receive = receive;
-    this.#up = up;
   }
 
   /** Sends to isolate `to`. @throws {DOMException} when the frame cannot be cloned. */
@@ -68,17 +62,17 @@ class Peers {
     const sender = this.#senders.get(to);
     if (sender) return sender.send(frame, transfer);
     this.#forward(to, frame, transfer);
-    if (!this.#connector || this.#invited.has(to)) return;
+    if (!this.connector || this.#invited.has(to)) return;
     this.#invited.add(to);
     const connected = (sender: PeerSender) => this.#connected(to, sender);
-    const { address, transfer: moved } = this.#connector.invite(to, connected);
-    this.#up({ kind: "invite", to, address, transfer: moved }, moved);
+    const { address, transfer: moved } = this.connector.invite(to, connected);
+    this.up({ kind: "invite", to, address, transfer: moved }, moved);
   }
 
   /** Connects to isolate `from`. */
   accept(from: number, address: unknown): void {
     const receive = (frame: unknown) => this.#receive(frame as Frame);
-    const receiver = this.#connector?.connect(from, address, receive);
+    const receiver = this.connector?.connect(from, address, receive);
     if (receiver) this.#receivers.set(from, receiver);
   }
 
@@ -109,14 +103,14 @@ class Peers {
   }
 
   #forward(to: number, frame: Frame | SwitchFrame, transfer: readonly ArrayBuffer[]): void {
-    this.#up({ kind: "forward", to, frame, transfer }, transfer);
+    this.up({ kind: "forward", to, frame, transfer }, transfer);
   }
 
   #connected(to: number, sender: PeerSender): void {
     // The isolate may have ended while it connected.
     if (!this.#invited.delete(to)) return sender.close();
     this.#senders.set(to, sender);
-    this.#forward(to, { kind: "switch", from: this.#number }, []);
+    this.#forward(to, { kind: "switch", from: this.number }, []);
   }
 }
 

@@ -15,16 +15,12 @@ import { Outbox, receiveFrames } from "./stream.ts";
 
 /** Connects a process to other processes of its program. */
 export class SocketConnector implements PeerConnector {
-  readonly #rendezvous: Rendezvous;
-  readonly #number: number;
   readonly #endpoint: Endpoint;
   readonly #invited = new Map<number, (sender: PeerSender) => void>();
   readonly #outboxes = new Set<Outbox>();
 
   /** @param number the number of this isolate. */
-  constructor(rendezvous: Rendezvous, number: number) {
-    this.#rendezvous = rendezvous;
-    this.#number = number;
+  constructor(private readonly rendezvous: Rendezvous, private readonly number: number) {
     this.#endpoint = listen(rendezvous, `${number}`, (conn, caller) => {
       const connected = this.#invited.get(caller);
       this.#invited.delete(caller);
@@ -63,7 +59,7 @@ export class SocketConnector implements PeerConnector {
     isHeard: Promise<boolean>,
     receive: (frame: unknown) => void,
   ): Promise<void> {
-    const conn = await connect(this.#rendezvous, address, this.#number).catch(() => undefined);
+    const conn = await connect(this.rendezvous, address, this.number).catch(() => undefined);
     // The sender has died in the meantime.
     if (!conn) return;
     if (await isHeard) await receiveFrames(conn, receive);

@@ -58,7 +58,6 @@ class WorkerIsolate implements RemoteIsolate {
   readonly #lock = `${PROGRAM} ${crypto.randomUUID()}`;
   /** Queues frames until the worker listens. */
   readonly #channel: PortChannel;
-  readonly #channels: Set<PortChannel>;
   /** The worker's end of the channel, until the worker is ready. */
   #far: MessagePort | undefined;
   /** The last uncaught error of the worker. */
@@ -74,12 +73,11 @@ class WorkerIsolate implements RemoteIsolate {
    */
   constructor(
     { isolate, boot, transfer, receive }: StartRequest,
-    channels: Set<PortChannel>,
+    private readonly channels: Set<PortChannel>,
     kind: WorkerKind,
   ) {
     const { port1, port2 } = new MessageChannel();
     this.#channel = new PortChannel(port1, receive);
-    this.#channels = channels;
     this.#far = port2;
     try {
       this.#channel.send(boot, transfer);
@@ -137,7 +135,7 @@ class WorkerIsolate implements RemoteIsolate {
     this.#isEnding = true;
     this.#worker.terminate();
     await this.#channel.settle();
-    this.#channels.delete(this.#channel);
+    this.channels.delete(this.#channel);
     this.#channel.close();
     this.#far?.close();
     this.#locked.resolve(false);

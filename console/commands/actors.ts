@@ -17,7 +17,7 @@ import {
   packageVersion,
 } from "../../actors/registry/registry_file.ts";
 import { type HashedModule, hashModule } from "../../actors/sandbox/modules.ts";
-import { type InspectedActor, inspectHashed } from "../../actors/sandbox/inspect.ts";
+import { type InspectedActor, inspectHashed } from "../../actors/sandbox/host.ts";
 import { COMPONENT_KINDS } from "../../actors/registry/registry_file.ts";
 import { formatTable } from "../../schedules/pictures/grid.ts";
 import { type CommandSyntax, COMMON_FLAGS, type GivenFlags, VERSION } from "../flag.ts";

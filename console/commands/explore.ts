@@ -15,11 +15,10 @@ import {
   random,
   type Strategy,
 } from "../../actors/simulation/strategies.ts";
-import { describeFailedRun } from "../../actors/simulation/report.ts";
+import { describeFailedRun, shrink } from "../../actors/simulation/shrink.ts";
 import { digestOf } from "../../actors/simulation/digest.ts";
 import { type Exploration, explore, type ExploreOptions } from "../../actors/simulation/explore.ts";
 import { type Fault, FAULT_KINDS } from "../../actors/simulation/faults.ts";
-import { shrink } from "../../actors/simulation/shrink.ts";
 import { writeJournal } from "../../actors/simulation/journal_writer.ts";
 import { scheduleNames } from "../../schedules/mod.ts";
 import { type CommandSyntax, COMMON_FLAGS, withDefaults } from "../flag.ts";
@@ -135,30 +134,28 @@ const MAX_ENDS = 10;
 
 /** Counts runs by their result, and prints progress. */
 class RunCounts {
-  readonly #seeds: number;
-  /** Runs of each seed. */
-  readonly #times: number;
   readonly #start = performance.now();
   readonly #ends = new Map<string, { readonly value: unknown; runs: number }>();
   #runs = 0;
   #printedAt = this.#start;
 
-  constructor(seeds: number, times: number) {
-    this.#seeds = seeds;
-    this.#times = times;
-  }
+  constructor(
+    private readonly seeds: number,
+    /** Runs of each seed. */
+    private readonly times: number,
+  ) {}
 
   add(value: unknown): void {
     this.#runs++;
     this.#ends.getOrInsertComputed(digestOf(value), () => ({ value, runs: 0 })).runs++;
     if (performance.now() - this.#printedAt < PROGRESS_MS) return;
     this.#printedAt = performance.now();
-    printError(`${number(Math.floor(this.#runs / this.#times))} of ${number(this.#seeds)} runs`);
+    printError(`${number(Math.floor(this.#runs / this.times))} of ${number(this.seeds)} runs`);
   }
 
   summary({ runs, steps, distinct }: Exploration): string {
     const ends = Array.from(this.#ends.values(), (end) => (
-      { ...end, runs: Math.ceil(end.runs / this.#times) }
+      { ...end, runs: Math.ceil(end.runs / this.times) }
     )).sort((a, b) => b.runs - a.runs);
     const seconds = Math.round((performance.now() - this.#start) / 1000);
     return [

@@ -8,7 +8,7 @@
 import { join } from "node:path";
 import { SECONDS } from "../../actors/options/train_fields.ts";
 import { JOIN_MS, lendHost } from "../../actors/run/nats_run.ts";
-import { isRunName, makeCredentials } from "../../actors/transports/nats/credentials.ts";
+import { isRunName, makeCredentials } from "../../actors/transports/nats/connection.ts";
 import { type CommandSyntax, COMMON_FLAGS, withDefaults } from "../flag.ts";
 import { inOneLine, print, printError, quoted } from "../terminal.ts";
 import { checkCount, checkWord, type Command, defineCommand, ensure } from "./common.ts";

@@ -22,8 +22,8 @@ import {
   type StepParts,
 } from "../../actors/planner/check.ts";
 import { type MeterOptions, openMeter } from "../../actors/planner/measure.ts";
+import { profileOfTrace } from "../../actors/planner/predict.ts";
 import type { Profile } from "../../actors/planner/profile.ts";
-import { profileOfTrace } from "../../actors/planner/traced_profile.ts";
 import { findComponent, importComponent } from "../../actors/registry/component.ts";
 import { isolationFor } from "../../actors/run/devices.ts";
 import { gpt2, PRECISIONS, RECOMPUTE_POLICIES } from "../../kernels/mod.ts";

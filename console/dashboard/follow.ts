@@ -17,10 +17,16 @@ import { changeIn, readTimeline } from "../run_files/timeline_file.ts";
 import { printError, quoted } from "../terminal.ts";
 import { shellWord } from "../train/data_files.ts";
 import type { RunPlace, TrainRequest } from "../train/request.ts";
-import { recordedSchedule } from "./expected_timeline.ts";
+import {
+  endedStatus,
+  eventView,
+  recordedSchedule,
+  RunView,
+  type TraceContext,
+  traceView,
+} from "./view.ts";
 import { serveDashboard } from "./serve.ts";
 import type { FactTable, RunFacts as PageFacts, StatusView, Updates } from "./state.ts";
-import { endedStatus, eventView, RunView, type TraceContext, traceView } from "./view.ts";
 
 /** Minimum interval between reads of the files. */
 const READ_EVERY_MS = 1000;
@@ -153,7 +159,6 @@ interface WatchedRun {
 
 /** The dashboard of a running run; disposing of it ends the updates of pages. */
 export class RunDashboard implements AsyncDisposable {
-  readonly #run: WatchedRun;
   readonly #view = new RunView();
   readonly #context: TraceContext;
   readonly #dashboard: ReturnType<typeof serveDashboard>;
@@ -166,9 +171,8 @@ export class RunDashboard implements AsyncDisposable {
    *
    * @throws {RangeError} when the port is taken.
    */
-  constructor(run: WatchedRun) {
+  constructor(private readonly run: WatchedRun) {
     const { flags, schedule } = run.request;
-    this.#run = run;
     this.#context = { schedule, replicas: flags.replicas };
     this.#dashboard = serveDashboard(this.#view, flags["dashboard-port"]);
   }
@@ -206,7 +210,7 @@ export class RunDashboard implements AsyncDisposable {
   }
 
   #see(event: TrainEvent): void {
-    const { request: { flags: { steps }, schedule, checkpoint }, facts, place } = this.#run;
+    const { request: { flags: { steps }, schedule, checkpoint }, facts, place } = this.run;
     switch (event.type) {
       case "plan": {
         const record = recordOf({ facts, schedule, resume: checkpoint }, event.plan, undefined);

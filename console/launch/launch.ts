@@ -1,13 +1,41 @@
 /**
- * `troupe launch`: trains on MPI ranks, and restarts the job when a rank dies.
+ * `troupe launch` runs a job: starts its launcher, passes on the output of the ranks, watches for
+ * stalls, and restarts the job after a failure.
+ *
+ * [Note: looks of a launch] As in a run, a stall is a number of consecutive looks, not a span of time,
+ * because a suspended machine misses looks.
+ *
+ * [Note: the whole job] MPI cannot continue without a rank, and its launchers stop all ranks when one
+ * dies. So the whole job is restarted. It continues from its newest checkpoint with the same bits.
  *
  * @module
  */
 
+import { delay } from "@std/async/delay";
+import { lockFolder } from "../../actors/checkpoints/lock.ts";
+import { readFinished } from "../../actors/checkpoints/markers.ts";
+import { countRestarts } from "../../actors/runtime/failure.ts";
+import {
+  decodeLiveness,
+  END_REQUEST,
+  LAUNCH_VARIABLE,
+  type Liveness,
+} from "../../actors/transports/mpi/launch_watch.ts";
 import type { CommandContext } from "../command.ts";
 import { answersItself, rawArguments } from "../parse.ts";
-import { print, printError } from "../terminal.ts";
+import { print, printError, writeAll } from "../terminal.ts";
 import { TRAIN_SYNTAX } from "../train/flags.ts";
+import {
+  type CommandLine,
+  type Death,
+  findLauncher,
+  type Launcher,
+  type LineFilter,
+  placeRanks,
+  readHosts,
+  shellLine,
+  slurmScript,
+} from "./launcher.ts";
 import {
   LAUNCH_FLAGS,
   LAUNCH_SYNTAX,
@@ -17,16 +45,326 @@ import {
   splitArguments,
   troupeCommand,
 } from "./flags.ts";
-import { relaunch, runJob } from "./job.ts";
-import {
-  type CommandLine,
-  findLauncher,
-  type Launcher,
-  placeRanks,
-  readHosts,
-  shellLine,
-  slurmScript,
-} from "./launcher.ts";
+
+/** Milliseconds between two looks. */
+const LOOK_MS = 250;
+
+/** Multiple of the stall timeout for the start, because ranks load programs and hosts differ. */
+const START_FACTOR = 5;
+
+/** Watches the ranks for stalls. */
+interface JobWatch {
+  /** Records a sign of life. */
+  hear(sign: Liveness): void;
+  /** The reason for stopping the job; undefined if it has not stalled. */
+  readonly stalled: string | undefined;
+  /** The last sign of each rank. */
+  readonly ranks: ReadonlyMap<number, Liveness>;
+  /** Stops watching. */
+  close(): void;
+}
+
+/**
+ * Starts to watch a job.
+ *
+ * @param isTrain whether ranks join first; ranks of other commands may join at any time.
+ * @param stallMs longest time without a sign of rank 0, and for the ranks to leave.
+ * @param onStall called once, when the job has stalled.
+ */
+export function openJobWatch(
+  { isTrain, stallMs }: { readonly isTrain: boolean; readonly stallMs: number },
+  onStall: () => void,
+): JobWatch {
+  const ranks = new Map<number, Liveness>();
+  let quietMs = 0, phaseMs = 0, stalled: string | undefined;
+  const seconds = (ms: number) => `${ms / 1000} s`;
+  const problem = (): string | undefined => {
+    const phase = ranks.get(0)?.phase, startMs = START_FACTOR * stallMs;
+    if (phase === "left" || (phase === undefined && !isTrain)) return undefined;
+    if (phase === undefined || phase === "joining") {
+      if (phaseMs <= startMs) return undefined;
+      return `the ranks did not connect within ${seconds(startMs)}`;
+    }
+    if (quietMs > stallMs) return `rank 0 made no progress for ${seconds(stallMs)}`;
+    if (phase !== "leaving" || phaseMs <= stallMs) return undefined;
+    return `the ranks did not end within ${seconds(stallMs)}`;
+  };
+  const timer = setInterval(() => {
+    quietMs += LOOK_MS;
+    phaseMs += LOOK_MS;
+    stalled = problem();
+    if (stalled === undefined) return;
+    clearInterval(timer);
+    onStall();
+  }, LOOK_MS);
+  return {
+    hear(sign) {
+      // The last sign of a thread that is being terminated may arrive late.
+      if (ranks.get(sign.rank)?.phase === "left") return;
+      if (sign.rank === 0) {
+        quietMs = 0;
+        if (sign.phase !== ranks.get(0)?.phase) phaseMs = 0;
+      }
+      ranks.set(sign.rank, sign);
+    },
+    get stalled() {
+      return stalled;
+    },
+    ranks,
+    close: () => clearInterval(timer),
+  };
+}
+
+/** Options of {@linkcode runJob}. */
+interface JobOptions {
+  readonly line: CommandLine;
+  /** The name of the launch, which ranks and `finished.json` repeat. */
+  readonly launch: string;
+  /** Milliseconds without progress after which a job counts as stalled. */
+  readonly stallMs: number;
+  /** True if the ranks run `train`, not another command. */
+  readonly isTrain: boolean;
+  /** Aborted to stop the job in good order. */
+  readonly signal: AbortSignal;
+  /** Filters that find the reports of the launcher in the output. */
+  readonly filters: { readonly stdout: LineFilter; readonly stderr: LineFilter };
+}
+
+/** The end of one try of a job. */
+export interface JobEnd {
+  /** The exit code of the launcher. */
+  readonly code: number;
+  readonly death: Death | undefined;
+  /** The stall because of which the job was stopped; undefined if it did not stall. */
+  readonly stalled: string | undefined;
+  /** The last sign of each rank that sent one. */
+  readonly ranks: ReadonlyMap<number, Liveness>;
+  /** The error of writing the job's output, after which the job was asked to stop. */
+  readonly unheard: unknown;
+}
+
+/** Milliseconds that a launcher has to stop its ranks before it is killed. */
+const GRACE_MS = 5000;
+
+/** Runs one try of a job to its end. */
+async function runJob(options: JobOptions): Promise<JobEnd> {
+  const { line: { env, words: [command, ...args] }, launch, isTrain, signal, filters } = options;
+  const child = new Deno.Command(command!, {
+    args,
+    env: { ...env, [LAUNCH_VARIABLE]: launch },
+    stdin: "piped",
+    stdout: "piped",
+    stderr: "piped",
+    // Only this program receives Ctrl-C from the terminal; it asks the job to stop.
+    detached: true,
+  }).spawn();
+  const input = child.stdin.getWriter();
+  const kill = (how: Deno.Signal) => {
+    try {
+      child.kill(how);
+    } catch {
+      // The process has just ended.
+    }
+  };
+  const killAtOnce = () => kill("SIGKILL");
+  globalThis.addEventListener("unload", killAtOnce);
+  let killing: ReturnType<typeof setTimeout> | undefined;
+  const giveUp = () => {
+    kill("SIGTERM");
+    killing ??= setTimeout(killAtOnce, GRACE_MS);
+  };
+  const watch = openJobWatch(options, giveUp);
+  const askToEnd = () => {
+    // A rank that has not started has nothing to save, and may never start.
+    if (isTrain && watch.ranks.size === 0) giveUp();
+    else input.write(new TextEncoder().encode(END_REQUEST)).catch(() => {});
+  };
+  if (signal.aborted) askToEnd();
+  signal.addEventListener("abort", askToEnd);
+  let unheard: unknown;
+  const lose = (error: unknown) => {
+    unheard ??= error;
+    askToEnd();
+  };
+  const reading = [
+    passOn(child.stdout, Deno.stdout, filters.stdout, { lose }),
+    passOn(child.stderr, Deno.stderr, filters.stderr, { lose, hear: watch.hear }),
+  ];
+  const { code, signal: killed } = await child.status;
+  clearTimeout(killing);
+  globalThis.removeEventListener("unload", killAtOnce);
+  signal.removeEventListener("abort", askToEnd);
+  watch.close();
+  await endReading(reading);
+  input.close().catch(() => {});
+  const death = filters.stdout.death ?? filters.stderr.death ??
+    (killed === null ? undefined : { signal: killed });
+  return { code, death, stalled: watch.stalled, ranks: watch.ranks, unheard };
+}
+
+/** A stream whose lines are being passed on. */
+interface Reading {
+  readonly done: Promise<void>;
+  stop(): void;
+}
+
+/**
+ * Passes lines on, except signs of life.
+ *
+ * @param lose called once, when a line cannot be written. Reading continues, because ranks would
+ * otherwise block on a full pipe.
+ */
+function passOn(
+  from: ReadableStream<Uint8Array<ArrayBuffer>>,
+  to: typeof Deno.stdout | typeof Deno.stderr,
+  filter: LineFilter,
+  { lose, hear = () => {} }: {
+    readonly lose: (error: unknown) => void;
+    readonly hear?: (sign: Liveness) => void;
+  },
+): Reading {
+  const reader = from.pipeThrough(new TextDecoderStream()).getReader();
+  let isHeard = true;
+  const say = (lines: readonly string[]) => {
+    if (!isHeard) return;
+    try {
+      lines.forEach((line) => writeAll(to, `${line}\n`));
+    } catch (error) {
+      isHeard = false;
+      lose(error);
+    }
+  };
+  const read = async () => {
+    let begun = "";
+    for (;;) {
+      const { value, done } = await reader.read();
+      const lines = (begun + (value ?? "")).split("\n");
+      begun = lines.pop()!;
+      for (const line of lines) {
+        const sign = decodeLiveness(line);
+        if (sign) hear(sign);
+        else say(filter.take(line));
+      }
+      if (done) break;
+    }
+    say([...begun === "" ? [] : filter.take(begun), ...filter.rest()]);
+  };
+  return { done: read().catch(() => {}), stop: () => void reader.cancel().catch(() => {}) };
+}
+
+/** Waits for the last output, at most GRACE_MS: a remaining rank may keep a pipe open. */
+async function endReading(readings: readonly Reading[]): Promise<void> {
+  const timer = setTimeout(() => readings.forEach(({ stop }) => stop()), GRACE_MS);
+  await Promise.all(readings.map(({ done }) => done));
+  clearTimeout(timer);
+}
+
+/** Options of {@linkcode relaunch}. */
+interface Relaunch {
+  /** The folder of the checkpoints; undefined if the job is never restarted. */
+  readonly out: string | undefined;
+  /** The name of the launch. */
+  readonly launch: string;
+  readonly maxRestarts: number;
+  /** Milliseconds to wait for the remaining processes of a try. */
+  readonly stallMs: number;
+  /** True if ranks send a sign of life when they start, as `train` does. */
+  readonly isTrain: boolean;
+  /** Aborted to stop the job. */
+  readonly signal: AbortSignal;
+  /** Runs one try, which continues from a checkpoint if there is one. */
+  run(hasCheckpoint: boolean): Promise<JobEnd>;
+}
+
+/** Delays of restarts. Failures are counted until a new checkpoint is written. */
+const LIMITS = { periodMs: Infinity, firstMs: 1000, maxMs: 60_000 } as const;
+
+/** Exit codes of `train`, and so of rank 0: bad input, an interrupted run. */
+const REFUSED = 2, INTERRUPTED = 130;
+
+/**
+ * Runs a job, restarts it after failures, and returns the exit code.
+ *
+ * @throws {Error} when its output cannot be written, it failed too often, or no rank started.
+ */
+export async function relaunch(job: Relaunch): Promise<number> {
+  const { out, launch, maxRestarts, signal } = job;
+  const count = () => countRestarts({ intensity: maxRestarts, ...LIMITS });
+  let restarts = count(), step = out === undefined ? undefined : await newestStep(out);
+  let hasBegun = false;
+  for (let failures = 1;; failures++) {
+    const end = await job.run(step !== undefined);
+    if (out === undefined) return signal.aborted ? INTERRUPTED : end.code;
+    if ((await readFinished(out))?.launch === launch) return 0;
+    if (end.unheard !== undefined) throw end.unheard;
+    if (signal.aborted) return INTERRUPTED;
+    if (end.code === REFUSED && end.death?.signal === undefined) return REFUSED;
+    hasBegun ||= end.ranks.size > 0 || end.death !== undefined || !job.isTrain;
+    if (!hasBegun) throw neverBegan(end);
+    const before = step;
+    step = await newestStep(out);
+    if ((step ?? 0) > (before ?? 0)) {
+      failures = 1;
+      restarts = count();
+    }
+    const waitMs = restarts.failed(performance.now()), how = describeEnd(end);
+    const from = step === undefined ? "the beginning" : `step ${step}`;
+    const last = step === undefined ? "there is no checkpoint" : `the last checkpoint is ${from}`;
+    if (waitMs === undefined) {
+      throw new Error(
+        `Cannot restart the job: it failed ${failures} times without a new checkpoint: ${how}; ${last}`,
+      );
+    }
+    printError(`${how}; continuing from ${from} (restart ${failures} of ${maxRestarts})`);
+    await delay(waitMs, { signal }).catch(() => {});
+    if (signal.aborted) return INTERRUPTED;
+    await untilFree(out, job.stallMs);
+  }
+}
+
+/** The error if no rank started, for example on an unknown host. Another try would fail too. */
+const neverBegan = ({ code, stalled }: JobEnd) =>
+  new Error(
+    `Cannot launch: the launcher must start the ranks, received ${
+      stalled ?? `its exit code ${code}`
+    } before any of them started; its output is above`,
+  );
+
+/** Describes the end of a try in a sentence. */
+function describeEnd({ code, death, stalled, ranks }: JobEnd): string {
+  if (stalled !== undefined) return `The job was stopped: ${stalled}`;
+  const { signal, pid, host } = death ?? {};
+  const rank = death?.rank ?? rankOf([...ranks.values()], death);
+  const who = rank !== undefined
+    ? `Rank ${rank}`
+    : pid !== undefined
+    ? `Process ${pid}`
+    : "The job";
+  const where = host === undefined ? "" : ` on ${host}`;
+  if (signal !== undefined) return `${who}${where} died of ${signal}`;
+  return `${who}${where} ended too early with exit code ${death?.code ?? code}`;
+}
+
+/** Finds the rank of a process by its pid. The host only decides ties, as its name may differ. */
+function rankOf(ranks: readonly Liveness[], { pid, host }: Death = {}): number | undefined {
+  const found = ranks.filter((rank) => rank.pid === pid);
+  return (found.length > 1 ? found.find((rank) => rank.host === host) : found[0])?.rank;
+}
+
+/** Milliseconds between two tries to lock the folder. */
+const RESTART_LOOK_MS = 100;
+
+/** Waits until the folder is unlocked: remaining processes of a try end by themselves. */
+async function untilFree(out: string, limitMs: number): Promise<void> {
+  for (let waitedMs = 0; waitedMs < limitMs; waitedMs += RESTART_LOOK_MS) {
+    try {
+      using _lock = lockFolder(out);
+      return;
+    } catch {
+      await delay(RESTART_LOOK_MS);
+    }
+  }
+}
 
 /** Runs `troupe launch` and returns the exit code. */
 export async function launchCommand(

@@ -15,7 +15,7 @@ import type { Plan, TrainEvent } from "../../actors/options/train_events.ts";
 import type { TracedAction } from "../../actors/pipeline/step.ts";
 import type { Metrics } from "../../actors/options/train_options.ts";
 import { type Gap, readStep, type Span, type StepTimeline } from "../../actors/run/timeline.ts";
-import type { TracedRun } from "../../actors/planner/traced_profile.ts";
+import type { TracedRun } from "../../actors/planner/predict.ts";
 import { realClock } from "../../actors/runtime/world.ts";
 import { type Analysis, formatAction, liveActivations } from "../../schedules/mod.ts";
 import { BoundedFile } from "./timeline_file.ts";
@@ -350,7 +350,6 @@ const END_BYTES = 4096;
 
 /** The trace of a run, with bounded state; the file is created with the first event. */
 export class TraceFile implements Disposable {
-  readonly #options: TraceFileOptions;
   readonly #clock = realClock();
   #file: BoundedFile | undefined;
   #isFull = false;
@@ -361,9 +360,7 @@ export class TraceFile implements Disposable {
   #flows = 0;
 
   /** Nothing is written before the first event. */
-  constructor(options: TraceFileOptions) {
-    this.#options = options;
-  }
+  constructor(private readonly options: TraceFileOptions) {}
 
   /** Takes the metrics of the next step. */
   measured({ memory = this.#memory }: Metrics): void {
@@ -372,7 +369,7 @@ export class TraceFile implements Disposable {
 
   /** Adds an event. @throws {RangeError} when the file cannot be written. */
   see(event: TrainEvent): void {
-    const { path, bytesMax = TRACE_BYTES, announce } = this.#options;
+    const { path, bytesMax = TRACE_BYTES, announce } = this.options;
     this.#file ??= new BoundedFile({ path, what: "the trace", bytesMax, announce });
     const events = this.#eventsOf(event);
     if (event.type === "end") this.#write(events, 0);
@@ -393,7 +390,7 @@ export class TraceFile implements Disposable {
   #stop(events: readonly ChromeEvent[], event: TrainEvent): void {
     this.#isFull = true;
     if (this.#file!.hasFailed) return;
-    const { bytesMax = TRACE_BYTES, announce } = this.#options;
+    const { bytesMax = TRACE_BYTES, announce } = this.options;
     const before = "step" in event ? `before step ${event.step}` : "here";
     const why = `the trace ends ${before}: it has at most ${bytesMax} bytes`;
     announce(`${why}; --trace-steps A-B selects the steps`);
@@ -405,7 +402,7 @@ export class TraceFile implements Disposable {
     const now = () => momentOf(this.#facts, this.#clock.now());
     switch (event.type) {
       case "plan":
-        this.#facts = factsOf(event.plan, this.#clock.now(), this.#options.microBatch);
+        this.#facts = factsOf(event.plan, this.#clock.now(), this.options.microBatch);
         return headEvents(this.#facts);
       case "step":
       case "skip":
@@ -440,7 +437,7 @@ export class TraceFile implements Disposable {
 
   #stepEvents(event: StepEvent): ChromeEvent[] {
     const facts = this.#facts, { step, traces } = event;
-    const { first, last } = this.#options.steps ?? { first: 0, last: Infinity };
+    const { first, last } = this.options.steps ?? { first: 0, last: Infinity };
     const timeline = readStep(traces, facts.replicas);
     const ts = Math.max(this.#free, momentOf(facts, timeline.start));
     const end = this.#free = Math.max(ts, momentOf(facts, timeline.end));

@@ -31,7 +31,6 @@ interface Receiving {
 
 /** Connects an isolate to others of its job. */
 export class MpiConnector implements PeerConnector {
-  readonly #own: Address;
   readonly #frames: FrameChannel;
   readonly #invited: ((sender: PeerSender) => void)[] = [];
   /** Receiving ends, by the isolate number of the sender. */
@@ -41,8 +40,7 @@ export class MpiConnector implements PeerConnector {
    * @param own the address of this isolate.
    * @param port its port to the communication worker of its rank.
    */
-  constructor(own: Address, port: MessagePort) {
-    this.#own = own;
+  constructor(private readonly own: Address, port: MessagePort) {
     this.#frames = openFrames(port, (frame) => this.#hear(frame as PeerFrame));
   }
 
@@ -58,7 +56,7 @@ export class MpiConnector implements PeerConnector {
 
   invite(_: number, connected: (sender: PeerSender) => void): Invitation {
     const invitation = this.#invited.push(connected) - 1;
-    const address: InvitationAddress = { ...this.#own, invitation };
+    const address: InvitationAddress = { ...this.own, invitation };
     return { address, transfer: [] };
   }
 
@@ -71,7 +69,7 @@ export class MpiConnector implements PeerConnector {
       ended: Promise.withResolvers(),
     };
     this.#receiving.set(isolate, one);
-    this.#send(to, { kind: "connected", from: this.#own, invitation });
+    this.#send(to, { kind: "connected", from: this.own, invitation });
     const hear = (isHeard: boolean) => {
       one.isHeard ??= isHeard;
       for (const frame of one.early.splice(0)) if (one.isHeard) receive(frame);
@@ -104,7 +102,7 @@ export class MpiConnector implements PeerConnector {
   }
 
   #senderTo(to: Address): PeerSender {
-    const from = this.#own.isolate;
+    const from = this.own.isolate;
     return {
       send: (frame, transfer) => this.#send(to, { kind: "frame", from, frame }, transfer),
       finish: () => Promise.resolve(),
@@ -121,10 +119,8 @@ export type RankOrder =
 
 /** Manages the isolates of a rank. */
 export class RankAgent extends Agent {
-  readonly #comm: Comm;
-
   /** @param tell sends a report to the root. */
-  constructor(comm: Comm, tell: (report: AgentReport) => void) {
+  constructor(private readonly comm: Comm, tell: (report: AgentReport) => void) {
     const workers = openWorkers({
       module: new URL("./rank_entry.ts", import.meta.url),
       more: (isolate) => {
@@ -134,11 +130,10 @@ export class RankAgent extends Agent {
       },
     });
     super(workers, { tell, leave: comm.leave, size: comm.size });
-    this.#comm = comm;
   }
 
   override receive(order: RankOrder, transfer: readonly Transferable[] = []): void {
-    if (order.kind === "group") this.#comm.group(order.groups);
+    if (order.kind === "group") this.comm.group(order.groups);
     else super.receive(order, transfer);
   }
 }

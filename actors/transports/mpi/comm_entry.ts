@@ -12,8 +12,7 @@ import { decodeFrame, encodeFrame } from "../codec.ts";
 import { PortChannel } from "../ports.ts";
 import { JobRefusal, type MpiOptions, openMpi } from "./library.ts";
 import { Outgoing, receivePackets } from "./link.ts";
-import { ownNetworks } from "./networks.ts";
-import { exchangeNotifiers } from "./notifier.ts";
+import { exchangeNotifiers, ownNetworks } from "./networks.ts";
 import { ColumnSums, type GroupRanks, type SumFrame, Transfers } from "./transfers.ts";
 import {
   type Address,

@@ -404,17 +404,16 @@ export class Mpi {
   readonly version: string;
   readonly rank: number;
   readonly size: number;
-  readonly #call: Functions;
-  readonly #handles: Handles;
-  readonly #handleBytes: number;
   readonly #done = new Int32Array(1);
   readonly #flag = new Uint8Array(this.#done.buffer);
 
   /** Reads rank and size of the job. */
-  constructor(call: Functions, version: string, handles: Handles, handleBytes: number) {
-    this.#call = call;
-    this.#handles = handles;
-    this.#handleBytes = handleBytes;
+  constructor(
+    private readonly call: Functions,
+    version: string,
+    private readonly handles: Handles,
+    private readonly handleBytes: number,
+  ) {
     this.version = version;
     const { world, errorsReturn } = handles, number = new Int32Array(1);
     const bytes = new Uint8Array(number.buffer);
@@ -437,14 +436,14 @@ export class Mpi {
 
   /** Returns whether a transfer is complete; advances all transfers. */
   test({ handle }: MpiRequest): boolean {
-    this.#check(this.#call.MPI_Test(handle, this.#flag, this.#handles.ignoredStatus));
+    this.#check(this.call.MPI_Test(handle, this.#flag, this.handles.ignoredStatus));
     return this.#done[0] !== 0;
   }
 
   /** Advances all transfers. */
   advance(): void {
-    const { world, ignoredStatus } = this.#handles;
-    this.#check(this.#call.MPI_Iprobe(this.rank, NO_TAG, world, this.#flag, ignoredStatus));
+    const { world, ignoredStatus } = this.handles;
+    this.#check(this.call.MPI_Iprobe(this.rank, NO_TAG, world, this.#flag, ignoredStatus));
   }
 
   /**
@@ -453,15 +452,15 @@ export class Mpi {
    */
   gather(own: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer> {
     const all = new Uint8Array(this.size * own.byteLength), count = own.byteLength;
-    const { bytes, world } = this.#handles;
-    this.#check(this.#call.MPI_Allgather(own, count, bytes, all, count, bytes, world));
+    const { bytes, world } = this.handles;
+    this.#check(this.call.MPI_Allgather(own, count, bytes, all, count, bytes, world));
     return all;
   }
 
   /** Starts a barrier, which completes when every rank has started it. */
   barrier(): MpiRequest {
     const handle = this.#newHandle();
-    this.#check(this.#call.MPI_Ibarrier(this.#handles.world, handle));
+    this.#check(this.call.MPI_Ibarrier(this.handles.world, handle));
     return { bytes: handle, handle };
   }
 
@@ -470,44 +469,44 @@ export class Mpi {
    * color. Every rank calls it.
    */
   split(color: number | undefined): Communicator | undefined {
-    const bytes = this.#newHandle(), { world, errorsReturn } = this.#handles;
-    this.#check(this.#call.MPI_Comm_split(world, color ?? NO_COLOR, this.rank, bytes));
+    const bytes = this.#newHandle(), { world, errorsReturn } = this.handles;
+    this.#check(this.call.MPI_Comm_split(world, color ?? NO_COLOR, this.rank, bytes));
     if (color === undefined) return undefined;
     const view = new DataView(bytes.buffer);
     const handle = bytes.length === HANDLE_BYTES.mpich
       ? view.getInt32(0, true)
       : Deno.UnsafePointer.create(view.getBigUint64(0, true));
-    this.#check(this.#call.MPI_Comm_set_errhandler(handle, errorsReturn));
+    this.#check(this.call.MPI_Comm_set_errhandler(handle, errorsReturn));
     return { handle, bytes };
   }
 
   /** Frees a communicator without pending operations; all its ranks call it. */
   free({ bytes }: Communicator): void {
-    this.#check(this.#call.MPI_Comm_free(bytes));
+    this.#check(this.call.MPI_Comm_free(bytes));
   }
 
   /** Starts an in-place sum of values over the ranks of a communicator. */
   allReduce(values: Float32Array<ArrayBuffer>, communicator: Communicator): MpiRequest {
     const handle = this.#newHandle(), { buffer, byteOffset, byteLength, length } = values;
-    const { inPlace, floats, sum } = this.#handles;
+    const { inPlace, floats, sum } = this.handles;
     this.#check(
-      this.#call.MPI_Iallreduce(inPlace, values, length, floats, sum, communicator.handle, handle),
+      this.call.MPI_Iallreduce(inPlace, values, length, floats, sum, communicator.handle, handle),
     );
     return { bytes: new Uint8Array(buffer, byteOffset, byteLength), handle };
   }
 
   /** Finalizes MPI; every rank calls it. */
   finalize(): void {
-    this.#check(this.#call.MPI_Finalize());
+    this.#check(this.call.MPI_Finalize());
   }
 
   #newHandle(): Uint8Array<ArrayBuffer> {
-    return new Uint8Array(this.#handleBytes);
+    return new Uint8Array(this.handleBytes);
   }
 
   #begin(how: "MPI_Isend" | "MPI_Irecv", bytes: Uint8Array<ArrayBuffer>, rank: number): MpiRequest {
-    const handle = this.#newHandle(), { bytes: type, world } = this.#handles;
-    this.#check(this.#call[how](bytes, bytes.byteLength, type, rank, TAG, world, handle));
+    const handle = this.#newHandle(), { bytes: type, world } = this.handles;
+    this.#check(this.call[how](bytes, bytes.byteLength, type, rank, TAG, world, handle));
     return { bytes, handle };
   }
 
@@ -515,7 +514,7 @@ export class Mpi {
   #check(status: number): void {
     if (status === 0) return;
     const text = new Uint8Array(TEXT_BYTES), length = new Int32Array(1);
-    this.#call.MPI_Error_string(status, text, new Uint8Array(length.buffer));
+    this.call.MPI_Error_string(status, text, new Uint8Array(length.buffer));
     throw new Error(new TextDecoder().decode(text.subarray(0, length[0])));
   }
 }

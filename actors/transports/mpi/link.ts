@@ -46,9 +46,6 @@ function* partsOf(bytes: Uint8Array<ArrayBuffer>) {
 
 /** The sending end of a link. */
 export class Outgoing {
-  readonly #parts: LinkParts;
-  readonly #rank: number;
-  readonly #connection: Promise<Deno.Conn>;
   readonly #failed: (error: Error) => void;
   readonly #pieces = new Ring<Uint8Array<ArrayBuffer>>();
   #isWriting = false;
@@ -56,14 +53,11 @@ export class Outgoing {
 
   /** Sends to `rank` over a connection that may still be pending. */
   constructor(
-    parts: LinkParts,
-    rank: number,
-    connection: Promise<Deno.Conn>,
+    private readonly parts: LinkParts,
+    private readonly rank: number,
+    private readonly connection: Promise<Deno.Conn>,
     failed: (error: Error) => void,
   ) {
-    this.#parts = parts;
-    this.#rank = rank;
-    this.#connection = connection;
     this.#failed = failed;
   }
 
@@ -82,12 +76,12 @@ export class Outgoing {
   /** Resolves when all packets are sent. */
   async finish(): Promise<void> {
     await this.#written;
-    await this.#parts.transfers.settled();
+    await this.parts.transfers.settled();
   }
 
   async #write(): Promise<void> {
     try {
-      const conn = await this.#connection;
+      const conn = await this.connection;
       for (let piece = this.#pieces.shift(); piece; piece = this.#pieces.shift()) {
         await writeAll(conn, piece);
       }
@@ -98,9 +92,9 @@ export class Outgoing {
   }
 
   async #sendLarge(buffer: Uint8Array<ArrayBuffer>): Promise<void> {
-    const { mpi, transfers } = this.#parts;
+    const { mpi, transfers } = this.parts;
     await Promise.all(
-      Array.from(partsOf(buffer), (part) => transfers.end(mpi.send(part, this.#rank))),
+      Array.from(partsOf(buffer), (part) => transfers.end(mpi.send(part, this.rank))),
     );
     keepSpare(buffer.buffer);
   }

@@ -57,7 +57,6 @@ const IDLE_MS = 20;
 
 /** Polls pending transfers until they are complete. */
 export class Transfers {
-  readonly #mpi: Pick<Mpi, "test" | "advance">;
   readonly #failed: (error: Error) => void;
   #waiting: { readonly request: MpiRequest; readonly done: () => void }[] = [];
   #isPolling = false;
@@ -65,8 +64,7 @@ export class Transfers {
   readonly #timer = setInterval(() => this.#isPolling || this.#poll(), IDLE_MS);
 
   /** @param failed called when a transfer fails. */
-  constructor(mpi: Pick<Mpi, "test" | "advance">, failed: (error: Error) => void) {
-    this.#mpi = mpi;
+  constructor(private readonly mpi: Pick<Mpi, "test" | "advance">, failed: (error: Error) => void) {
     this.#failed = failed;
   }
 
@@ -110,10 +108,10 @@ export class Transfers {
   /** Tests all pending transfers, at most {@linkcode TESTS} times or until one is complete. */
   #test(): (() => void)[] {
     const finished: (() => void)[] = [];
-    if (this.#waiting.length === 0) this.#mpi.advance();
+    if (this.#waiting.length === 0) this.mpi.advance();
     for (let n = 0; n < TESTS && this.#waiting.length > 0 && finished.length === 0; n++) {
       this.#waiting = this.#waiting.filter(({ request, done }) => {
-        const isDone = this.#mpi.test(request);
+        const isDone = this.mpi.test(request);
         if (isDone) finished.push(done);
         return !isDone;
       });
@@ -156,18 +154,13 @@ type Begun = readonly [begun: number, lengths: Readonly<Record<number, number>>]
 
 /** Sums of the groups of a rank; there are no groups until {@linkcode ColumnSums.open}. */
 export class ColumnSums {
-  readonly #mpi: Mpi;
-  readonly #transfers: Transfers;
   #columns = new Map<number, Column>();
   /** Arrays added before their groups are open. */
   #early: [Addend, Take][] | undefined = [];
   #isOpen = Promise.resolve();
 
   /** @param mpi MPI, which only this thread calls. */
-  constructor(mpi: Mpi, transfers: Transfers) {
-    this.#mpi = mpi;
-    this.#transfers = transfers;
-  }
+  constructor(private readonly mpi: Mpi, private readonly transfers: Transfers) {}
 
   /**
    * Replaces the groups; every rank calls it. Arrays added from now on belong to the new groups.
@@ -176,7 +169,7 @@ export class ColumnSums {
     const given: [Addend, Take][] = this.#early = [];
     return this.#isOpen = this.#isOpen.then(async () => {
       await this.#level();
-      this.#columns = divide(this.#mpi, groups);
+      this.#columns = divide(this.mpi, groups);
       if (this.#early === given) this.#early = undefined;
       for (const one of given) this.#addHere(...one);
     });
@@ -196,7 +189,7 @@ export class ColumnSums {
   #begin(column: Column, values: Addend["values"], take: Take): void {
     const { communicator, underWay } = column, nth = column.begun++;
     if (!communicator) return take(values);
-    const ended = this.#transfers.end(this.#mpi.allReduce(values, communicator)).then(() => {
+    const ended = this.transfers.end(this.mpi.allReduce(values, communicator)).then(() => {
       underWay.delete(nth);
       take(values);
     });
@@ -207,7 +200,7 @@ export class ColumnSums {
     const column = this.#columns.get(group), own = column?.given.get(member);
     if (!column || !own) {
       throw new RangeError(
-        `Cannot add: member ${member} of group ${group} must live on rank ${this.#mpi.rank}`,
+        `Cannot add: member ${member} of group ${group} must live on rank ${this.mpi.rank}`,
       );
     }
     own.push({ values, take });
@@ -223,8 +216,8 @@ export class ColumnSums {
 
   /** Starts the sums that other ranks have started, and waits for all pending ones. */
   async #level(): Promise<void> {
-    const mpi = this.#mpi, columns = this.#columns;
-    await this.#transfers.end(mpi.barrier());
+    const mpi = this.mpi, columns = this.#columns;
+    await this.transfers.end(mpi.barrier());
     const own = [...columns].map(([group, { begun, underWay }]): [number, Begun] => [
       group,
       [begun, Object.fromEntries([...underWay].map(([nth, { length }]) => [nth, length]))],

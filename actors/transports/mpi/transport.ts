@@ -30,25 +30,20 @@ interface JobOptions {
 
 /** The root's side of a job, on rank 0: see {@linkcode mpiTransport}. */
 class RootSide {
-  readonly #comm: Comm;
-  readonly #agent: RankAgent;
   readonly enlisted = new Enlisted();
 
-  constructor(comm: Comm, agent: RankAgent) {
-    this.#comm = comm;
-    this.#agent = agent;
-  }
+  constructor(private readonly comm: Comm, private readonly agent: RankAgent) {}
 
   /** Sends an order to the agent of a rank. */
   order(rank: number, order: RankOrder, transfer: readonly Transferable[] = []): void {
-    if (rank === 0) this.#agent.receive(order, transfer);
-    else this.#comm.frames.send({ rank, isolate: AGENT }, order, transfer);
+    if (rank === 0) this.agent.receive(order, transfer);
+    else this.comm.frames.send({ rank, isolate: AGENT }, order, transfer);
   }
 
   /** Receives all pending frames. */
   drain(): void {
-    this.#agent.drain();
-    this.#comm.frames.drain();
+    this.agent.drain();
+    this.comm.frames.drain();
   }
 }
 

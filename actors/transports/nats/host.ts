@@ -8,8 +8,7 @@ import type { BootFrame, LaunchFrame, UpFrame } from "../../runtime/wire.ts";
 import { Agent, type AgentOrder } from "../agent.ts";
 import { Outbox, receiveFrames } from "../stream.ts";
 import { openWorkers } from "../worker.ts";
-import { BEAT_MS, connectMember, decodeControl, type MeetingPlace } from "./connection.ts";
-import { LEADER } from "./credentials.ts";
+import { BEAT_MS, connectMember, decodeControl, LEADER, type MeetingPlace } from "./connection.ts";
 import { BASE, type Control, type HostFacts } from "./leader.ts";
 import { CONTROL, Link, linkOf } from "./link.ts";
 

@@ -24,9 +24,9 @@ import {
   type Connection,
   connectMember,
   decodeControl,
+  LEADER,
   type MeetingPlace,
 } from "./connection.ts";
-import { LEADER } from "./credentials.ts";
 import { CONTROL, Link, linkOf } from "./link.ts";
 
 /** Facts that the leader and its hosts must have in common, by name. */
@@ -86,7 +86,6 @@ interface Host {
 
 /** The leader of a run. */
 export class Leader {
-  readonly #options: LeaderOptions;
   readonly #enlisted = new Enlisted();
   readonly #hosts = new Map<number, Host>();
   /** Excluded hosts, with the reason of each. */
@@ -97,9 +96,7 @@ export class Leader {
   #change = Promise.withResolvers<void>();
   #failure: Error | undefined;
 
-  private constructor(options: LeaderOptions) {
-    this.#options = options;
-  }
+  private constructor(private readonly options: LeaderOptions) {}
 
   /** Connects to the server. @throws {Error} as {@linkcode connectMember}. */
   static async open(options: LeaderOptions): Promise<Leader> {
@@ -220,7 +217,7 @@ export class Leader {
     if (type !== "hello" || !Number.isSafeInteger(session)) {
       throw new RangeError(`it has sent ${JSON.stringify(String(type).slice(0, 40))}`);
     }
-    const problem = differenceOf(this.#options.facts, Object(facts));
+    const problem = differenceOf(this.options.facts, Object(facts));
     if (problem !== undefined) return this.#say(from, { type: "refused", why: problem });
     if (host && host.session !== session) this.#lose(host, JOINED_ANEW, { why: JOINED_ANEW });
     const welcomed = this.#hosts.get(from) ?? this.#admit(from, session as number);
@@ -229,7 +226,7 @@ export class Leader {
       session: session as number,
       link: welcomed.link.number,
       base: BASE,
-      timeoutMs: this.#options.timeoutMs,
+      timeoutMs: this.options.timeoutMs,
     });
   }
 
@@ -250,7 +247,7 @@ export class Leader {
       if (this.#hosts.get(number) === host) this.#exclude(number, messageOf(error));
     });
     this.#hosts.set(number, host);
-    this.#options.announce(`host ${number} has joined`);
+    this.options.announce(`host ${number} has joined`);
     this.#changed();
     return host;
   }
@@ -274,7 +271,7 @@ export class Leader {
     if (last) this.#say(number, { type: "over", link: link.number, ...last });
     this.#hosts.delete(number);
     link.close();
-    this.#options.announce(`host ${number} is lost: ${why}`);
+    this.options.announce(`host ${number} is lost: ${why}`);
     for (const isolate of isolates.keys()) {
       this.#enlisted.report({ kind: "gone", isolate, cause: why });
       this.#enlisted.report({ kind: "ended", isolate });
@@ -283,7 +280,7 @@ export class Leader {
   }
 
   #beat(): void {
-    const { timeoutMs } = this.#options;
+    const { timeoutMs } = this.options;
     for (const host of this.#hosts.values()) {
       host.link.beat();
       // Beats are counted, as a process that was stopped or was busy has heard none meanwhile.

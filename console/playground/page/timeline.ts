@@ -4,18 +4,276 @@
  * @module
  */
 
-import { shortNumber } from "../../../schedules/pictures/grid.ts";
-import { setText } from "../../dashboard/page/elements.js";
+import { shortNumber, tickStep } from "../../../schedules/pictures/grid.ts";
+import { inkOf } from "../../../schedules/pictures/svg.ts";
+import { colorOf, setText } from "../../dashboard/page/elements.js";
 import { listenToPointers, openRange } from "../../dashboard/page/pointer.js";
 import { KINDS } from "../../dashboard/page/timeline.js";
-import { type Chosen, draw, layOut, readTheme, type Scene, spanAt } from "./draw.ts";
-import { type Box, CAUSES, type Gap, type Picture, type Spans, spansOf } from "./play.ts";
+import {
+  type Box,
+  CAUSES,
+  type Gap,
+  type Picture,
+  type Range,
+  type Spans,
+  spansOf,
+} from "./play.ts";
+
+/** A selected action or bubble. */
+interface Chosen {
+  readonly worker: number;
+  readonly span: Box | Gap;
+}
+
+/** A picture and how it is drawn. */
+interface Scene {
+  readonly picture: Picture;
+  readonly spans: readonly Spans[];
+  readonly width: number;
+  readonly range: Range;
+  readonly colors: "kind" | "stage";
+  readonly isCriticalShown: boolean;
+  readonly chosen: Chosen | undefined;
+}
+
+const TOP = 4, AXIS = 22, MEMORY = 84, MEMORY_TITLE = 24, NARROW = 520;
+
+/** Positions in pixels. */
+function layOut({ workers }: Picture, width: number) {
+  const row = workers <= 8 ? 26 : workers <= 16 ? 18 : workers <= 32 ? 11 : 7;
+  const memoryTop = TOP + workers * row + AXIS + MEMORY_TITLE;
+  const gutter = width < NARROW ? 30 : 62;
+  return { row, gutter, memoryTop, height: memoryTop + MEMORY + 8 };
+}
+
+/** Returns the action or bubble at a position. */
+function spanAt(
+  { picture, spans, width }: Pick<Scene, "picture" | "spans" | "width">,
+  { x, y, time }: { x: number; y: number; time: number },
+): Chosen | undefined {
+  const { row, gutter } = layOut(picture, width), worker = Math.floor((y - TOP) / row);
+  const found = spans[worker];
+  if (!found || x < gutter) return undefined;
+  const lane = (y - TOP) % row < row / 2 ? 0 : 1;
+  const isThere = ({ from, to }: Range) => time >= from && time < to;
+  const span = found.boxes.find((box) => isThere(box) && (box.lanes === 1 || box.lane === lane)) ??
+    found.gaps.find(isThere);
+  return span && { worker, span };
+}
+
+type Theme = ReturnType<typeof readTheme>;
+
+/** Reads the colours of the current style. */
+function readTheme() {
+  const names = ["text", "muted", "grid", "surface", "focus", "bad", "edge"] as const;
+  const kinds = ["F", "B", "I", "W", "R"] as const;
+  const pick = <K extends string>(all: readonly K[], prefix = "--") =>
+    Object.fromEntries(all.map((name) => [name, colorOf(prefix + name)])) as Record<K, string>;
+  const plain = pick(names), causes = CAUSES.map(([name]) => colorOf(`--cause-${name}`));
+  return {
+    ...{ ...plain, causes, kinds: pick(kinds, "--kind-"), onKind: colorOf("--on-kind") },
+    stripes: causes.map((color) => stripes(color, plain.surface)),
+  };
+}
+
+function stripes(color: string, surface: string): CanvasPattern | string {
+  const tile = document.createElement("canvas"), own = tile.getContext("2d");
+  tile.width = tile.height = 6;
+  if (!own) return color;
+  own.fillStyle = color;
+  own.fillRect(0, 0, 6, 6);
+  own.strokeStyle = surface;
+  own.globalAlpha = 0.6;
+  own.lineWidth = 1.2;
+  for (const x of [-3, 3, 9]) {
+    own.beginPath();
+    own.moveTo(x - 3, 6);
+    own.lineTo(x + 3, 0);
+    own.stroke();
+  }
+  return own.createPattern(tile, "repeat") ?? color;
+}
+
+/** Draws a scene. */
+function draw(pen: CanvasRenderingContext2D, scene: Scene, theme: Theme): void {
+  const { picture, width, range } = scene,
+    layout = layOut(picture, width),
+    { gutter, row } = layout;
+  const scale = (width - gutter - 1) / (range.to - range.from);
+  const xOf = (time: number) => gutter + (time - range.from) * scale;
+  pen.clearRect(0, 0, width, layout.height);
+  pen.textBaseline = "middle";
+  const every = Math.ceil(10 / row);
+  pen.font = `${Math.min(11, Math.max(9, row - 2))}px system-ui, sans-serif`;
+  pen.fillStyle = theme.text;
+  for (let worker = 0; worker < picture.workers; worker += every) {
+    const name = gutter < 40 ? `w${worker}` : `worker ${worker}`;
+    pen.fillText(name, 0, TOP + (worker + 0.5) * row);
+  }
+  pen.save();
+  pen.beginPath();
+  pen.rect(gutter, 0, width - gutter, layout.height);
+  pen.clip();
+  drawAxis(pen, scene, theme, xOf);
+  drawRows(pen, scene, theme, xOf);
+  if (scene.isCriticalShown) drawCritical(pen, scene, theme, xOf);
+  drawChosen(pen, scene, theme, xOf);
+  drawMemory(pen, scene, theme, xOf);
+  pen.restore();
+  drawMemoryScale(pen, scene, theme);
+}
+
+/** Rounding errors of the ticks. */
+const EPSILON = 1e-9;
+
+type XOf = (time: number) => number;
+
+function drawAxis(
+  pen: CanvasRenderingContext2D,
+  { picture, width, range }: Scene,
+  theme: Theme,
+  xOf: XOf,
+): void {
+  const { row, gutter, memoryTop } = layOut(picture, width), bottom = TOP + picture.workers * row;
+  pen.strokeStyle = theme.grid;
+  pen.lineWidth = 1;
+  const step = tickStep(range.to - range.from, Math.max(2, (width - gutter) / 70));
+  for (let i = Math.ceil(range.from / step - EPSILON); i * step <= range.to; i++) {
+    const x = Math.round(xOf(i * step)) + 0.5, name = shortNumber(i * step);
+    pen.beginPath();
+    pen.moveTo(x, TOP);
+    pen.lineTo(x, bottom + 4);
+    pen.moveTo(x, memoryTop);
+    pen.lineTo(x, memoryTop + MEMORY);
+    pen.stroke();
+    pen.fillStyle = theme.muted;
+    const wide = pen.measureText(name).width;
+    pen.fillText(name, Math.min(Math.max(gutter, x - wide / 2), width - wide), bottom + 12);
+  }
+}
+
+/** Colours of boxes, by kind or as in SVG pictures. */
+function inksOf({ picture: { stages, pipelines }, colors }: Scene, theme: Theme) {
+  const known = new Map<string, readonly [fill: string, text: string]>();
+  return ({ kind, stage, pipeline }: Box) => {
+    if (colors === "kind") return [theme.kinds[kind], theme.onKind] as const;
+    const key = `${kind}${stage}.${pipeline}`, found = known.get(key);
+    if (found) return found;
+    const { fill, text } = inkOf(kind, { stage, stages, pipeline, pipelines });
+    known.set(key, [fill, text]);
+    return [fill, text] as const;
+  };
+}
+
+function drawRows(pen: CanvasRenderingContext2D, scene: Scene, theme: Theme, xOf: XOf): void {
+  const { picture, spans, width, range } = scene, { row } = layOut(picture, width);
+  const inkOfBox = inksOf(scene, theme), high = row - (row > 10 ? 2 : 1);
+  const isSeen = ({ from, to }: Range) => to >= range.from && from <= range.to;
+  spans.forEach(({ boxes, gaps }, worker) => {
+    const top = TOP + worker * row;
+    for (const gap of gaps) {
+      if (!isSeen(gap)) continue;
+      const x = xOf(gap.from), wide = Math.max(0.5, xOf(gap.to) - x);
+      // Stripes of narrow bubbles cost time and are not seen.
+      pen.fillStyle = (wide < 5 ? theme.causes : theme.stripes)[gap.cause]!;
+      pen.fillRect(x, top, wide, high);
+    }
+    for (const box of boxes) {
+      if (!isSeen(box)) continue;
+      const x = xOf(box.from), wide = xOf(box.to) - x, [fill, ink] = inkOfBox(box);
+      const each = high / box.lanes, y = top + box.lane * each;
+      pen.fillStyle = fill;
+      pen.fillRect(x, y, wide > 3 ? wide - 1 : Math.max(0.5, wide), each - (box.lanes - 1) * 0.5);
+      if (wide < 7 || each < 9) continue;
+      pen.fillStyle = ink;
+      const text = [box.name, box.label].find((one) => pen.measureText(one).width < wide - 3);
+      if (text) {
+        pen.fillText(text, x + (wide - 1 - pen.measureText(text).width) / 2, y + each / 2 + 1);
+      }
+    }
+  });
+}
+
+function drawCritical(pen: CanvasRenderingContext2D, scene: Scene, theme: Theme, xOf: XOf): void {
+  const { picture, width } = scene, { row } = layOut(picture, width);
+  const middle = (worker: number) => TOP + (worker + 0.5) * row - 0.5;
+  pen.strokeStyle = pen.fillStyle = theme.bad;
+  pen.lineWidth = row > 10 ? 2 : 1.5;
+  pen.beginPath();
+  picture.critical.path.forEach(([worker, from, to], i) => {
+    const y = middle(worker) + row / 2 - 2, before = picture.critical.path[i - 1];
+    if (before && before[0] !== worker) {
+      pen.moveTo(xOf(before[2]), middle(before[0]) + row / 2 - 2);
+      pen.lineTo(xOf(from), y);
+    }
+    pen.moveTo(xOf(from), y);
+    pen.lineTo(xOf(to), y);
+  });
+  pen.stroke();
+}
+
+function drawChosen(pen: CanvasRenderingContext2D, scene: Scene, theme: Theme, xOf: XOf): void {
+  const { chosen, picture, width } = scene, { row } = layOut(picture, width);
+  if (!chosen) return;
+  const { from, to } = chosen.span;
+  pen.strokeStyle = theme.focus;
+  pen.lineWidth = 2;
+  const y = TOP + chosen.worker * row;
+  pen.strokeRect(xOf(from), y, Math.max(2, xOf(to) - xOf(from) - 1), row - 2);
+}
+
+const mostOf = ({ rows }: Picture) => Math.max(1e-9, ...rows.map(({ peak }) => peak));
+
+/** Draws the activations of each worker; the fullest one is thick. */
+function drawMemory(pen: CanvasRenderingContext2D, scene: Scene, theme: Theme, xOf: XOf): void {
+  const { picture, width, range } = scene, { memoryTop } = layOut(picture, width);
+  const most = mostOf(picture), fullest = picture.rows.findIndex(({ peak }) => peak === most);
+  const yOf = (live: number) => memoryTop + 2 + (MEMORY - 4) * (1 - live / most);
+  const place = { stages: picture.workers, pipeline: 0, pipelines: 1 };
+  const order = picture.rows.map((_, worker) => worker).filter((worker) => worker !== fullest);
+  for (const worker of [...order, ...fullest < 0 ? [] : [fullest]]) {
+    pen.beginPath();
+    let y = yOf(0);
+    pen.moveTo(xOf(0), y);
+    const { times, live } = picture.rows[worker]!;
+    times.forEach((time, i) => {
+      pen.lineTo(xOf(time), y);
+      pen.lineTo(xOf(time), y = yOf(live[i]!));
+    });
+    pen.lineTo(xOf(Math.min(range.to, picture.makespan)), y);
+    pen.strokeStyle = inkOf("B", { ...place, stage: worker }).fill;
+    pen.lineWidth = worker === fullest ? 2.5 : 1;
+    pen.stroke();
+  }
+  pen.strokeStyle = theme.muted;
+  pen.lineWidth = 1;
+  pen.strokeRect(xOf(range.from), memoryTop + MEMORY - 0.5, width, 0);
+}
+
+function drawMemoryScale(pen: CanvasRenderingContext2D, { picture, width }: Scene, theme: Theme) {
+  const { memoryTop, gutter } = layOut(picture, width), most = mostOf(picture);
+  const fullest = picture.rows.findIndex(({ peak }) => peak === most);
+  pen.font = "11px system-ui, sans-serif";
+  pen.fillStyle = theme.muted;
+  const text = `activations of each worker; peak ${shortNumber(most)} on worker ${fullest} (thick)`;
+  pen.fillText(
+    width < NARROW ? `activations, peak ${shortNumber(most)}` : text,
+    gutter,
+    memoryTop - 9,
+  );
+  pen.fillText("0", gutter - 12, memoryTop + MEMORY - 4);
+  pen.fillText(
+    shortNumber(most),
+    gutter - 8 - pen.measureText(shortNumber(most)).width,
+    memoryTop + 5,
+  );
+}
 
 /** Zoom factor of a key. */
 const ZOOM = 1.5;
 
 /** Describes an action or a bubble. */
-export function describe({ worker, span }: Chosen): string {
+function describe({ worker, span }: Chosen): string {
   const when = `from ${shortNumber(span.from)} to ${shortNumber(span.to)}`;
   if ("cause" in span) {
     const [, meaning] = CAUSES[span.cause]!;

@@ -19,6 +19,8 @@ import {
   layerCosts,
   loadCosts,
   loadNotes,
+  type LoadTimes,
+  Probes,
   spreads,
 } from "../../../actors/planner/measure.ts";
 import {
@@ -29,7 +31,6 @@ import {
   overheadsOf,
   reduceMs,
 } from "../../../actors/planner/measure_links.ts";
-import { type LoadTimes, Probes } from "../../../actors/planner/probe_layers.ts";
 import { openLayerCosts } from "../../../actors/planner/costs.ts";
 import {
   type LayerCost,

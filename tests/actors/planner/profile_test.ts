@@ -1,14 +1,13 @@
 /** Profiles from files, which may be invalid, and from traces of runs. */
 
 import assert from "node:assert/strict";
+import { predictStep, profileOfTrace, type TracedRun } from "../../../actors/planner/predict.ts";
 import {
   parseProfile,
   type Profile,
   PROFILE_BYTES_MAX,
   readProfile,
 } from "../../../actors/planner/profile.ts";
-import { predictStep } from "../../../actors/planner/predict.ts";
-import { profileOfTrace, type TracedRun } from "../../../actors/planner/traced_profile.ts";
 import type { TracedAction } from "../../../actors/pipeline/step.ts";
 import { compileRun } from "../../../actors/run/compile.ts";
 import { mlp } from "../../../kernels/mod.ts";

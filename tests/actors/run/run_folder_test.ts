@@ -8,7 +8,7 @@ import { readMetrics } from "../../../actors/run_folder/metrics_file.ts";
 import { readRecord, readRun, summarizeRun } from "../../../actors/run_folder/read.ts";
 import { train } from "../../../actors/run/train.ts";
 import { parseCsv, scheduleFromLists } from "../../../schedules/mod.ts";
-import { recordedSchedule } from "../../../console/dashboard/expected_timeline.ts";
+import { recordedSchedule } from "../../../console/dashboard/view.ts";
 import { followRun } from "../../../console/dashboard/follow.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";
 import { printedHere } from "../../console/command.ts";

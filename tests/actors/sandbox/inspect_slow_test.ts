@@ -6,8 +6,7 @@ import { pathToFileURL } from "node:url";
 import { type Ask } from "../../../actors/runtime/mod.ts";
 import { createSystem } from "../../../actors/transports/system.ts";
 import { hashModule } from "../../../actors/sandbox/modules.ts";
-import { inspectActor, type InspectOptions } from "../../../actors/sandbox/inspect.ts";
-import { packageActor } from "../../../actors/sandbox/host.ts";
+import { inspectActor, type InspectOptions, packageActor } from "../../../actors/sandbox/host.ts";
 import { folderTest, inFolder } from "../../in_folder.ts";
 import REFUSED from "./refused.json" with { type: "json" };
 

@@ -4,9 +4,12 @@ import assert from "node:assert/strict";
 import fc from "../../fast_check.ts";
 import {
   checkScenario,
+  ddmin,
   describeFailedRun,
   describeStep,
-} from "../../../actors/simulation/report.ts";
+  type FailedRun,
+  shrink,
+} from "../../../actors/simulation/shrink.ts";
 import {
   classOf,
   type Scenario,
@@ -14,7 +17,6 @@ import {
   SimulationError,
   type World,
 } from "../../../actors/simulation/run.ts";
-import { ddmin, type FailedRun, shrink } from "../../../actors/simulation/shrink.ts";
 import { delay, random } from "../../../actors/simulation/strategies.ts";
 import { explore } from "../../../actors/simulation/explore.ts";
 import { simulate } from "../../../actors/simulation/simulate.ts";

@@ -6,8 +6,12 @@ import { delay } from "@std/async/delay";
 import { followRun } from "../../../console/dashboard/follow.ts";
 import { emptyState, update } from "../../../console/dashboard/page/state.js";
 import { serveDashboard, Streams } from "../../../console/dashboard/serve.ts";
-import { RecentList, RunView, ThinnedList } from "../../../console/dashboard/view.ts";
-import { expectedSpans } from "../../../console/dashboard/expected_timeline.ts";
+import {
+  expectedSpans,
+  RecentList,
+  RunView,
+  ThinnedList,
+} from "../../../console/dashboard/view.ts";
 import type { Updates } from "../../../console/dashboard/state.ts";
 import { createSchedule } from "../../../schedules/mod.ts";
 import { atDepth } from "../../depth.ts";

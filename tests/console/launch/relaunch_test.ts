@@ -5,19 +5,17 @@ import { join } from "node:path";
 import { writeFinished } from "../../../actors/checkpoints/markers.ts";
 import type { Liveness } from "../../../actors/transports/mpi/launch_watch.ts";
 import {
+  hydraOutput,
+  type LineFilter,
+  openMpiErrors,
   placeRanks,
   readHosts,
   shellLine,
   slurmScript,
+  srunErrors,
   srunLine,
 } from "../../../console/launch/launcher.ts";
-import {
-  hydraOutput,
-  type LineFilter,
-  openMpiErrors,
-  srunErrors,
-} from "../../../console/launch/death.ts";
-import { type JobEnd, openJobWatch, relaunch } from "../../../console/launch/job.ts";
+import { type JobEnd, openJobWatch, relaunch } from "../../../console/launch/launch.ts";
 import { folderTest } from "../../in_folder.ts";
 import DEATHS from "./deaths.json" with { type: "json" };
 

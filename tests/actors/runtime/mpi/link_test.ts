@@ -6,12 +6,10 @@ import { columnRounds, Transfers } from "../../../../actors/transports/mpi/trans
 import {
   connectTo,
   type Notifier,
-  openNotifier,
-  SECRET_BYTES,
-} from "../../../../actors/transports/mpi/notifier.ts";
-import {
   notifierAddresses,
+  openNotifier,
   type RankNetworks,
+  SECRET_BYTES,
 } from "../../../../actors/transports/mpi/networks.ts";
 import {
   isFirstOfHost,

@@ -2,7 +2,7 @@
 
 import { join } from "node:path";
 import { hostFacts } from "../../../../actors/run/nats_run.ts";
-import { makeCredentials } from "../../../../actors/transports/nats/credentials.ts";
+import { makeCredentials } from "../../../../actors/transports/nats/connection.ts";
 import { joinRun } from "../../../../actors/transports/nats/host.ts";
 import { Leader, type LeaderOptions } from "../../../../actors/transports/nats/leader.ts";
 import { ROOT } from "../../../console/command.ts";

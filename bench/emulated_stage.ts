@@ -9,7 +9,9 @@ import { FakeStage } from "../actors/simulated_training/fake_stage.ts";
 import type { Device, StageOptions, StageProgram } from "../kernels/mod.ts";
 import {
   type ActionKind,
+  type Costs,
   createSchedule,
+  type MicroBatchLoad,
   modelOfCosts,
   type ScheduleOptions,
 } from "../schedules/mod.ts";
@@ -27,13 +29,17 @@ export interface Emulated {
   readonly seed: number;
   /** The time of a forward of 1/D of the model, of an I and of a W. */
   readonly unitMs: number;
+  /** The times of each stage in ms, in place of `unitMs`. */
+  readonly costs?: Costs;
+  /** Factors of each micro-batch, in each step; those of the scenario unless given. */
+  readonly loads?: readonly MicroBatchLoad[];
 }
 
 /** Returns the times of the actions of a step, as the simulator draws them. */
-function timesOf({ schedule, options, scenario, unitMs }: Emulated, draw: number) {
-  const costs = { forward: unitMs, backward: 2 * unitMs };
-  const model = modelOfCosts(createSchedule(schedule, options), costs);
-  return actionTimes(withScenario(model, readScenario(scenario)!, draw));
+function timesOf({ schedule, options, scenario, unitMs, costs, loads }: Emulated, draw: number) {
+  const usual = { forward: unitMs, backward: 2 * unitMs };
+  const model = modelOfCosts(createSchedule(schedule, options), costs ?? usual);
+  return actionTimes(withScenario({ ...model, loads }, readScenario(scenario)!, draw));
 }
 
 const asked: Emulated = JSON.parse(new URL(import.meta.url).searchParams.get("emulated")!);

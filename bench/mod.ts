@@ -6,7 +6,8 @@
  *
  * Sections are the keys of `SECTIONS`; all of them unless some are named.
  * `papers` alone prints the page `docs/papers.md`: figures of three papers beside predictions.
- * `--emulate-load` names the scenarios of `readiness`, as `--scenario` of `troupe schedule jitter`.
+ * `--emulate-load` names the scenarios of `readiness`, as `--scenario` of `troupe schedule jitter`,
+ * and `modules`, the work of `examples/multimodal.ts`.
  * `--rounds` lets nothing be measured more often, for a first look: then the figures say little.
  * Every figure that is compared with another is taken in the same run, interleaved with it. The
  * exit code does not depend on the figures: a machine that is busy fails targets for no fault of the

@@ -177,7 +177,7 @@ function predictionsOf(profile: Profile) {
   });
   const predicted = (plan: Candidate): number => {
     const schedule = scheduleOf(plan);
-    return (forecast.varied ?? forecast.step)(plan, schedule).stepMs;
+    return (forecast.varied ?? forecast.step)(plan, schedule)!.stepMs;
   };
   return { forecast, predicted };
 }

@@ -13,7 +13,8 @@ import type { Layer, LayerGraph, Model, Value } from "@troupe/troupe";
 import { attention, convolution, crossEntropy, layerNorm, linear } from "@troupe/troupe/kernels";
 
 const [steps = "200", device = "auto"] = Deno.args;
-const samples = 4, longest = 8, patches = 16, encoderWidth = 32, decoderWidth = 96;
+const samples = 4, patches = 16, encoderWidth = 32, decoderWidth = 96;
+export const longest = 8, lengthOf = (nth: number) => 1 + nth * 5 % longest;
 
 /** A transformer block on x, [rows, tokens, width]. */
 function block(g: LayerGraph, x: Value, causal: boolean): Value {
@@ -27,7 +28,7 @@ function block(g: LayerGraph, x: Value, causal: boolean): Value {
 }
 
 /** The model for rows of `length` digits; its parameters are the same for all lengths. */
-function modelOf(length: number): Model {
+export function modelOf(length: number): Model {
   const pictures = samples * length;
   const blocks = (module: string, isCausal: boolean) =>
     [0, 1, 2].map((i): Layer => ({
@@ -69,7 +70,7 @@ function* rowsOfDigits(digits: Awaited<ReturnType<typeof loadDigits>>["train"]) 
   const order = shuffledOrder(digits.labels.length, 1), microBatch = samples * longest;
   let nth = 0;
   for (const { features, labels } of digitBatches(digits, { microBatch, microBatches: 1, order })) {
-    const length = 1 + nth++ * 5 % longest, pictures = samples * length;
+    const length = lengthOf(nth++), pictures = samples * length;
     const targets = Int32Array.from(labels.subarray(0, pictures));
     for (let i = 0; i < pictures; i++) {
       if (i % length > 0) targets[i] = Math.max(targets[i]!, targets[i - 1]!);
@@ -78,23 +79,22 @@ function* rowsOfDigits(digits: Awaited<ReturnType<typeof loadDigits>>["train"]) 
   }
 }
 
-const run = train({
-  model: modelOf(longest),
-  data: rowsOfDigits((await loadDigits()).train),
-  lengths: true,
-  steps: Number(steps),
-  microBatches: 8,
-  workers: 2,
-  schedule: "message-driven",
-  learningRate: 0.001,
-  device: device as "auto",
-});
-
-for await (const event of run) {
-  if (event.type === "plan") {
-    for (const { stage, layers } of event.plan.stages) console.log(stage, layers.join(", "));
-  }
-  if (event.type === "step" && event.step % 20 === 0) {
-    console.log(event.step, event.loss.toFixed(3));
+if (import.meta.main) {
+  const run = train({
+    model: modelOf(longest),
+    data: rowsOfDigits((await loadDigits()).train),
+    lengths: true,
+    steps: Number(steps),
+    ...{ workers: 2, microBatches: 8, learningRate: 0.001 },
+    schedule: "message-driven",
+    device: device as "auto",
+  });
+  for await (const event of run) {
+    if (event.type === "plan") {
+      for (const { stage, layers } of event.plan.stages) console.log(stage, layers.join(", "));
+    }
+    if (event.type === "step" && event.step % 20 === 0) {
+      console.log(event.step, event.loss.toFixed(3));
+    }
   }
 }

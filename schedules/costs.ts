@@ -37,6 +37,9 @@ export interface Costs {
   readonly skip?: number | readonly number[] | undefined;
 }
 
+/** Far above any cost, and low enough that sums stay finite. */
+const COST_MAX = 1e18;
+
 /** The operation in refusals of costs. */
 const USE = "use these costs";
 
@@ -166,6 +169,6 @@ function slicesOfStage(schedule: Schedule, name: string, cost: readonly number[]
 }
 
 function checkCost(name: string, cost: number): void {
-  const isCost = Number.isFinite(cost) && cost >= 0;
-  assertInput(isCost, USE, `${name} must be a finite number, at least 0`, cost);
+  const isCost = cost >= 0 && cost <= COST_MAX;
+  assertInput(isCost, USE, `${name} must be a number from 0 to ${COST_MAX}`, cost);
 }

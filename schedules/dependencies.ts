@@ -225,7 +225,7 @@ export class Dependencies {
 
   /** The skip routes over which the output of a plain action leaves. */
   routesFrom({ kind, stage }: Action): readonly SkipRoute[] {
-    return this.#routes === undefined ? [] : leaving(this.#routes, kind, stage);
+    return this.#routes === undefined ? NO_ROUTES : leaving(this.#routes, kind, stage);
   }
 
   /** The parts of a backward to which skip edges may bring gradients of parts and of the whole. */
@@ -249,6 +249,9 @@ export class Dependencies {
     };
   }
 }
+
+/** A constant, since a simulation asks for each action. */
+const NO_ROUTES: readonly SkipRoute[] = [];
 
 /** Readiness of the actions of one step, by the outputs made and the messages arrived so far. */
 export class Readiness extends Dependencies {

@@ -15,6 +15,7 @@ export { followList, isOffered, takeOffers } from "./policies.ts";
 export { chooseLayout, hostedSchedule, type HostLayout } from "./hosted.ts";
 export { splitsBackward, withEdges } from "./schedule.ts";
 export { readScenario, SCENARIO_LAWS } from "./simulator/trials.ts";
+export { simulateWithin } from "./simulator/simulate.ts";
 export {
   ASSUMED,
   chooseTrial,

@@ -18,7 +18,9 @@ import { assertInput, refusal } from "./errors.ts";
  * ```
  */
 export function isOffered(ready: readonly Action[], action: Action): boolean {
-  for (const part of parts(action)) if (offersFor(ready, part).length === 0) return false;
+  for (const part of parts(action)) {
+    if (offerAt(ready, part) < 0 && partsOf(ready, part).length === 0) return false;
+  }
   return true;
 }
 
@@ -41,7 +43,8 @@ export function isOffered(ready: readonly Action[], action: Action): boolean {
  */
 export function takeOffers(ready: Action[], action: Action): void {
   for (const part of parts(action)) {
-    const offers = offersFor(ready, part);
+    const at = offerAt(ready, part);
+    const offers = at < 0 ? partsOf(ready, part) : [ready[at]!];
     if (offers.length === 0) {
       const received = `[${ready.map(formatAction).join(", ")}]`, must = "must be offered";
       throw refusal(`run ${formatAction(action)}`, `${formatAction(part)} ${must}`, received);
@@ -53,15 +56,17 @@ export function takeOffers(ready: Action[], action: Action): void {
   }
 }
 
-/** The offers for a part: one, all parts for a whole backward, or none. */
-function offersFor(ready: readonly Action[], wanted: Action): readonly Action[] {
-  const found: Action[] = [], { index } = wanted.part ?? {};
-  for (const offer of ready) {
-    if (!isOf(offer, wanted)) continue;
-    if (offer.part === undefined || offer.part.index === index) return [offer];
-    found.push(offer);
-  }
-  return index === undefined && found.length === found[0]?.part?.count ? found : [];
+/** The place of the offer of a part, or of the whole; -1 if there is none. */
+function offerAt(ready: readonly Action[], wanted: Action): number {
+  return ready.findIndex((offer) =>
+    isOf(offer, wanted) && (offer.part === undefined || offer.part.index === wanted.part?.index)
+  );
+}
+
+/** The offers of all parts of a whole backward, or none. */
+function partsOf(ready: readonly Action[], wanted: Action): readonly Action[] {
+  const found = wanted.part ? [] : ready.filter((offer) => isOf(offer, wanted));
+  return found.length === found[0]?.part?.count ? found : [];
 }
 
 /** Returns true if an offer matches an action, apart from their parts. */

@@ -13,7 +13,7 @@ import {
   type Precision,
   type Recompute,
 } from "../../kernels/mod.ts";
-import { formatLayout, partition, refusal, stateCount } from "../../kernels/internal.ts";
+import { formatLayout, refusal, startsOf, stateCount } from "../../kernels/internal.ts";
 import { heldBytes } from "../../schedules/analysis/memory.ts";
 import {
   findSchedule,
@@ -30,8 +30,8 @@ import { pipelineCount } from "../pipeline/layout.ts";
 import { compileRun } from "../run/compile.ts";
 import { type CompiledRun, limitedBytes } from "../run/memory.ts";
 import { type FoundCost, mapFields, openCosts, optimizerMs, recommendLayout } from "./costs.ts";
-import { type Prediction, predictRun } from "./predict.ts";
-import { type LayerFacts, type Profile, slicedFacts } from "./profile.ts";
+import { type Prediction, predictRun, predictWithin } from "./predict.ts";
+import { type LayerFacts, type LoadCost, type Profile, slicedFacts } from "./profile.ts";
 
 /**
  * Returns a lower bound of the step's milliseconds. Each worker waits for its first input, runs all
@@ -360,8 +360,8 @@ export interface Forecast {
   least(candidate: Candidate, schedule: Schedule): StepModel;
   /** Returns the bytes of each worker that count for the memory limit. */
   bytes(candidate: Candidate, schedule: Schedule): readonly number[];
-  /** Predicts the step with mean durations. */
-  step(candidate: Candidate, schedule: Schedule): ForecastStep;
+  /** Predicts the step with mean durations; undefined only if it takes more than `mostMs`. */
+  step(candidate: Candidate, schedule: Schedule, mostMs?: number): ForecastStep | undefined;
   /** Predicts the step with varied durations, if these are known; called for the best candidates. */
   varied?(candidate: Candidate, schedule: Schedule): ForecastStep;
   /**
@@ -390,12 +390,12 @@ type LeastLayer = Omit<FoundCost, "recomputeMs"> & Pick<LayerFacts, "parameters"
 
 /** A compiled model with the minimum cost of each layer. */
 interface LeastModel {
-  readonly costs: readonly number[];
+  readonly program: ModelProgram;
   readonly layers: readonly LeastLayer[];
   /** Minimum milliseconds of all layers, forward and backward. */
   readonly workMs: number;
-  /** First layers of the stages, by the number of stages. */
-  readonly starts: Map<number, readonly number[]>;
+  /** Stages by their number and the workers of all replicas. */
+  readonly stages: Map<string, readonly StageModel[]>;
 }
 
 /**
@@ -422,10 +422,10 @@ export function openForecast(profile: Profile, options: ForecastOptions): Foreca
     ofSchedule.set(key, run);
     return run;
   };
-  const predicted = (candidate: Candidate, schedule: Schedule, draws?: number) => {
+  const runOf = (candidate: Candidate, schedule: Schedule) => {
     const { replicas, coarsening, microBatch } = candidate;
-    const how = { device, transport, replicas, coarsening, clip, microBatch, draws };
-    return predictRun(profile, { schedule, compiled: compiledRun(candidate, schedule), ...how });
+    const how = { device, transport, replicas, coarsening, clip, microBatch };
+    return { schedule, compiled: compiledRun(candidate, schedule), ...how };
   };
   const leastOf = (candidate: Candidate) => {
     const { microBatch, options: { scale } } = candidate, halves = scale === "halving" ? 2 : 1;
@@ -437,24 +437,24 @@ export function openForecast(profile: Profile, options: ForecastOptions): Foreca
       return microBatches * halves * model.workMs / workers;
     },
     least(candidate, schedule) {
-      const { replicas } = candidate, { halves, model } = leastOf(candidate);
-      const starts = model.starts.get(schedule.stages) ?? partition(model.costs, schedule.stages);
-      model.starts.set(schedule.stages, starts);
-      const once = costs.once(replicas * schedule.workers);
-      const stages = starts.map((start, stage): StageModel => {
-        const { parameters, ...ms } = model.layers.slice(start, starts[stage + 1]).reduce(sumOf);
-        return {
-          ...mapFields(ms, (one) => halves * one),
-          gradientBytes: (candidate.precision === "fp16" ? 2 : 4) * parameters,
-          optimizerMs: optimizerMs(once, parameters),
-          memory: { keptBytes: 0, weightBytes: bytesOfParameter(optimizer) * parameters },
-        };
-      });
+      const { replicas, precision } = candidate, { halves, model } = leastOf(candidate);
+      const atOnce = replicas * schedule.workers, key = `${schedule.stages} ${halves} ${atOnce}`;
+      const how = { halves, precision, optimizer, once: costs.once(atOnce) };
+      const stages = model.stages.getOrInsertComputed(
+        key,
+        () => leastStages(model, schedule.stages, how),
+      );
       return { schedule, replicas, stages, network, closing: {} };
     },
     bytes: (candidate, schedule) =>
       compiledRun(candidate, schedule).memory.map((one) => limitedBytes(one, name ?? "webgpu")),
-    step: (candidate, schedule) => withLeastTuned(predicted(candidate, schedule, 0)),
+    step(candidate, schedule, mostMs = Infinity) {
+      const mostComputedMs = (model: StepModel) =>
+        mostMs - profile.closing.stepMs - leastStepEndMs(model);
+      const run = { ...runOf(candidate, schedule), draws: 0 };
+      const predicted = predictWithin(profile, run, mostComputedMs);
+      return predicted && withLeastTuned(predicted);
+    },
     layout(candidate, schedule) {
       const run = compiledRun(candidate, schedule), { replicas } = candidate;
       // A trace has no costs of layers.
@@ -465,7 +465,8 @@ export function openForecast(profile: Profile, options: ForecastOptions): Foreca
     },
     ...(profile.variation ?? []).length > 0 && {
       varied(candidate: Candidate, schedule: Schedule) {
-        const varied = predicted(candidate, schedule), { stepMs, simulated } = varied;
+        const varied = predictRun(profile, runOf(candidate, schedule));
+        const { stepMs, simulated } = varied;
         const variedMs = stepMs - simulated.makespanMs - profile.closing.stepMs;
         return { ...varied, variedMs };
       },
@@ -525,7 +526,7 @@ const NO_TIME = { forwardMs: 0, backwardMs: 0, inputMs: 0, weightMs: 0 };
 /** Finds the minimum costs of layers. */
 function openLeast(
   profile: Profile,
-  { device, optimizer }: ForecastOptions,
+  { device }: ForecastOptions,
   { compile, sampled }: ReturnType<typeof openModels>,
 ) {
   const costs = openCosts(profile, device), known = new Map<string, LeastModel>();
@@ -544,7 +545,7 @@ function openLeast(
     const key = `${microBatch} ${recompute} ${precision} ${slices}`, before = known.get(key);
     if (before) return before;
     const program = compile(sampled(microBatch), recompute, { precision, slices });
-    const layers = slicedFacts(program, { optimizer }).map((slice) => slice.map(ofLayer))
+    const layers = slicedFacts(program).map((slice) => slice.map(ofLayer))
       .reduce((all, slice) =>
         all.map((one, i) => ({ ...sumOf(one, slice[i]!), parameters: one.parameters }))
       );
@@ -553,10 +554,32 @@ function openLeast(
         ms + forwardMs + Math.min(backwardMs, inputMs + weightMs),
       0,
     );
-    const made = { costs: program.costs, layers, workMs, starts: new Map() };
+    const made = { program, layers, workMs, stages: new Map() };
     known.set(key, made);
     return made;
   };
+}
+
+/** Returns stages with the minimum cost of their layers. */
+function leastStages(
+  { program, layers }: LeastModel,
+  count: number,
+  { halves, precision, optimizer, once }: Pick<Candidate, "precision"> & {
+    readonly halves: number;
+    readonly optimizer: OptimizerOptions;
+    readonly once: LoadCost;
+  },
+): StageModel[] {
+  const starts = startsOf(program, count);
+  return starts.map((start, stage) => {
+    const { parameters, ...ms } = layers.slice(start, starts[stage + 1]).reduce(sumOf);
+    return {
+      ...mapFields(ms, (one) => halves * one),
+      gradientBytes: (precision === "fp16" ? 2 : 4) * parameters,
+      optimizerMs: optimizerMs(once, parameters),
+      memory: { keptBytes: 0, weightBytes: bytesOfParameter(optimizer) * parameters },
+    };
+  });
 }
 
 const sumOf = (a: LeastLayer, b: LeastLayer): LeastLayer =>

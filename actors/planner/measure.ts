@@ -300,9 +300,7 @@ export function calibrate(
       .toSorted((a, b) => a.atOnce - b.atOnce);
     let known: readonly LayerCost[] = costs;
     for (const { atOnce, steps } of own) {
-      const stages = cutIntoStages(programs[model]!, atOnce).map((stage) =>
-        slicedFacts(stage, { optimizer: ADAMW_DEFAULTS })[0]!
-      );
+      const stages = cutIntoStages(programs[model]!, atOnce).map((stage) => slicedFacts(stage)[0]!);
       const factor = actionFactor(known, stages, atOnce, steps);
       known = known.map((cost) => cost.atOnce === atOnce ? scaled(cost, factor) : cost);
       const once = loads.find((one) => one.atOnce === atOnce);

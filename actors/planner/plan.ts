@@ -10,7 +10,7 @@
  * @module
  */
 
-import { mebibytes, refusal } from "../../kernels/internal.ts";
+import { assertInput, mebibytes, refusal } from "../../kernels/internal.ts";
 import { chooseLayout, type HostLayout } from "../../schedules/internal.ts";
 import { createSchedule, type Schedule, type WorkerTimes } from "../../schedules/mod.ts";
 import { copiesOf, pipelineCount } from "../pipeline/layout.ts";
@@ -429,8 +429,9 @@ class PlanSearch {
     const bytesOf = () => this.forecast.bytes(candidate, schedule);
     const first = this.#limit < Infinity ? bytesOf() : undefined;
     if (first && Math.max(...first) > this.#limit) return "too large";
-    const step = this.forecast.step(candidate, schedule);
-    if (step.stepMs > mostMs) return "too long";
+    const step = this.forecast.step(candidate, schedule, mostMs);
+    if (!step || step.stepMs > mostMs) return "too long";
+    assertInput(step.stepMs > 0, "plan", "a step must take more than 0 ms", step.stepMs);
     return candidateRun(candidate, step, first ?? bytesOf(), this.space.batch);
   }
 
@@ -621,7 +622,7 @@ export function afterLosses(
     const layout = chooseLayout(needs), run = { schedule, scheduleOptions, replicas, layout };
     const [hosted] = hostShares(run, replicas * microBatches).schedules;
     const candidate = { ...moved, workers: layout.depth, replicas: layout.pipelines };
-    const step = (forecast.varied ?? forecast.step)(candidate, hosted!);
+    const step = (forecast.varied ?? forecast.step)(candidate, hosted!)!;
     const bytes = forecast.bytes(candidate, hosted!);
     return remaining(i + 1, layout, candidateRun(candidate, step, bytes, batch), hosted!);
   });

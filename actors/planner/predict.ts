@@ -9,7 +9,7 @@
  */
 
 import { BUCKET_SIZE, refusal } from "../../kernels/internal.ts";
-import { parts } from "../../schedules/internal.ts";
+import { parts, simulateWithin } from "../../schedules/internal.ts";
 import {
   type Schedule,
   type SimulatedStep,
@@ -197,7 +197,20 @@ export function predictStep(profile: Profile, options: PredictOptions): Predicti
  *
  * @throws {RangeError} when the profile has no costs of a layer's kind or of the transport.
  */
-export function predictRun(profile: Profile, predicted: PredictedRun): Prediction {
+export const predictRun = (profile: Profile, run: PredictedRun): Prediction =>
+  predictWithin(profile, run, () => Infinity)!;
+
+/**
+ * Predicts a step of a compiled run; undefined if its actions take longer than `mostComputedMs` of its
+ * model.
+ *
+ * @throws {RangeError} as {@linkcode predictRun}.
+ */
+export function predictWithin(
+  profile: Profile,
+  predicted: PredictedRun,
+  mostComputedMs: (model: StepModel) => number,
+): Prediction | undefined {
   const run = { ...predicted, schedule: linkedSchedule(predicted.schedule, predicted.compiled) };
   const { schedule, compiled, device, transport = "worker", replicas = 1, microBatch } = run;
   const costs = openCosts(profile, device), link = linkOf(profile, transport);
@@ -206,7 +219,8 @@ export function predictRun(profile: Profile, predicted: PredictedRun): Predictio
     ? tracedCosts(profile, stages.map(({ slices }) => slices.flat()), microBatch)
     : undefined;
   const once = costs.once(workers);
-  const simulate = (atOnce: readonly number[]) => {
+  const passes = costs.hasLoads ? PASSES : 1;
+  const simulate = (atOnce: readonly number[], pass: number) => {
     const models = stages.map((stage, i) =>
       stageModel(
         stage,
@@ -217,12 +231,14 @@ export function predictRun(profile: Profile, predicted: PredictedRun): Predictio
       )
     );
     const model = modelOf(profile, run, models, link);
-    return { atOnce, model, simulated: simulateStep(model) };
+    const simulated = simulateWithin(model, pass < passes ? Infinity : mostComputedMs(model));
+    return simulated && { atOnce, model, simulated };
   };
-  let step = simulate(stages.map(() => workers));
-  for (let pass = 1; costs.hasLoads && pass < PASSES; pass++) {
-    step = simulate(concurrencyOf(step.simulated, replicas));
+  let step = simulate(stages.map(() => workers), 1);
+  for (let pass = 2; step && pass <= passes; pass++) {
+    step = simulate(concurrencyOf(step.simulated, replicas), pass);
   }
+  if (!step) return undefined;
   const { cores } = profile.machine;
   const crowded = `${workers} workers share ${cores} cores, which was not measured`;
   const variationMs = waitedMs(profile, step.model, step.simulated, run.draws ?? DRAWS);

@@ -212,19 +212,24 @@ export type LayerFacts = Pick<
   | "backwardFlops"
 >;
 
+/** Facts of programs: a planner asks many times for those of the same layers. */
+const knownFacts = new WeakMap<LayerProgram, Map<number | undefined, Omit<LayerFacts, "kind">>>();
+
 /** Returns the facts of each layer of a model or stage, in order, for each slice of a sequence. */
 export function slicedFacts(
   { programs, layers, slicing }: StageProgram,
-  options: Pick<StageOptions, "optimizer">,
+  { recomputeInterval }: Pick<StageOptions, "recomputeInterval"> = {},
 ): LayerFacts[][] {
-  const known = new Map<LayerProgram, Omit<LayerFacts, "kind">>();
   return Array.from(
     { length: slicing?.slices ?? 1 },
     (_, slice) =>
       layers.map(({ slices, ...named }) => {
         const program = programs[slices?.[slice] ?? named.program]!;
-        const facts = known.get(program) ?? programFacts(program, named, options);
-        known.set(program, facts);
+        const facts = knownFacts.getOrInsertComputed(program, () => new Map())
+          .getOrInsertComputed(
+            recomputeInterval,
+            () => programFacts(program, named, recomputeInterval),
+          );
         return { kind: kindOf(named), ...facts };
       }),
   );
@@ -233,14 +238,15 @@ export function slicedFacts(
 function programFacts(
   program: LayerProgram,
   named: StageProgram["layers"][number],
-  options: Pick<StageOptions, "optimizer">,
+  recomputeInterval: number | undefined,
 ): Omit<LayerFacts, "kind"> {
   const stage = { programs: [program], layers: [{ ...named, program: 0 }] };
+  const options = { backward: "whole", ...recomputeInterval && { recomputeInterval } } as const;
   const trained = program.parameters.filter(({ frozen }) => !frozen);
   return {
     precision: program.precision,
     parameters: trained.reduce((sum, { shape }) => sum + elementCount(shape), 0),
-    activationBytes: activationBytes(stage, { ...options, backward: "whole" }).perMicroBatch,
+    activationBytes: activationBytes(stage, options).perMicroBatch,
     outputBytes: outputsOf(program).filter(({ name }) => !isSkip(name))
       .reduce((sum, { dtype, shape }) => sum + elementCount(shape) * DTYPE_BYTES[dtype], 0),
     forwardFlops: program.cost.forward,

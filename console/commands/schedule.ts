@@ -117,8 +117,10 @@ export function scheduleCommand(
     `Cannot show a schedule: there must be one name, list or compare beside the flags, ` +
       `received ${received}`,
   );
-  const outputOf = SUBCOMMANDS[name] ?? ((flags, context) => oneSchedule(name, flags, context));
-  return { output: outputOf(flags, context), out };
+  const output = Object.hasOwn(SUBCOMMANDS, name)
+    ? SUBCOMMANDS[name]!(flags, context)
+    : oneSchedule(name, flags, context);
+  return { output, out };
 }
 
 type Subcommand = (flags: ScheduleFlags, context: ScheduleCommandContext) => string;
@@ -235,7 +237,7 @@ function heading({ schedule, makespan, bubbleRatio }: Analysis, bound: number | 
     `${name}: ${workers} workers, ${stages} stages, ${microBatches} micro-batches${cut}, ` +
     `time ${shortNumber(makespan)}, bubbles ${shortNumber(100 * bubbleRatio)} %`;
   if (bound === undefined) return `${line}\n`;
-  const gap = shortNumber(100 * (makespan / bound - 1));
+  const gap = makespan === bound ? "0" : shortNumber(100 * (makespan / bound - 1));
   const places = placement.map((held) => held.map(({ stage }) => stage).join("+"));
   const where = `stages ${listUpTo(places, PLACES_SHOWN)} on workers 0 to ${places.length - 1}`;
   return `${line}\nno order of this placement (${where}) takes less than ` +
@@ -360,9 +362,11 @@ function list({ format }: ScheduleFlags): string {
 
 /** Simulates candidates and 1F1B with varying times and unequal work. */
 function jitter(flags: ScheduleFlags): string {
-  const { format, costs, asked } = flags, trials = trialsOf(flags, requiredOptions(flags));
-  if (format === "svg") return formatTrialsSvg(trials);
-  if (!isJson("varying times", format)) return formatTrials(trials, asked.candidates === undefined);
+  const { format, costs, asked } = flags, isSvg = format === "svg";
+  const isRecord = !isSvg && isJson("varying times", format, "grid, json or svg");
+  const trials = trialsOf(flags, requiredOptions(flags));
+  if (isSvg) return formatTrialsSvg(trials);
+  if (!isRecord) return formatTrials(trials, asked.candidates === undefined);
   return JSON.stringify(trials.map((trial) => trialRecord(trial, costs))) + "\n";
 }
 
@@ -405,10 +409,14 @@ function compare(flags: ScheduleFlags, { soFar }: ScheduleCommandContext): strin
 }
 
 /** Returns whether a format is JSON. @throws {RangeError} if it is neither JSON nor a grid. */
-function isJson(what: string, format: ScheduleFlags["format"]): boolean {
+function isJson(
+  what: string,
+  format: ScheduleFlags["format"],
+  known = "grid or json",
+): boolean {
   ensure(
     ["grid", "json"].includes(format),
-    `Cannot show ${what}: its --format must be grid or json, received ${format}`,
+    `Cannot show ${what}: its --format must be ${known}, received ${format}`,
     RangeError,
   );
   return format === "json";

@@ -4,7 +4,13 @@
  * @module
  */
 
-import { readCost, readSize, readSizes, readSlowWorker } from "../../actors/options/limits.ts";
+import {
+  readCost,
+  readFromZero,
+  readSize,
+  readSizes,
+  readSlowWorker,
+} from "../../actors/options/limits.ts";
 import { SCHEDULE_FIELDS } from "../../actors/options/train_fields.ts";
 import { TRAIN } from "../../actors/options/train_table.ts";
 import { inMiB } from "../../schedules/analysis/memory.ts";
@@ -79,7 +85,7 @@ export function choiceOf(
     RangeError,
   );
   const asked = { ...size, pipelineLimit, order, activationLimit };
-  const options = { costs, scenarios: [`above:${jitter}`] };
+  const options = { costs, scenarios: [scenarioOf(jitter)] };
   const trials = tryCandidates(mailboxCandidates(asked), size, options);
   const { pipelineLimit: limit, order: hint } = chooseTrial(trials).options ?? {};
   return {
@@ -87,6 +93,9 @@ export function choiceOf(
     told: choiceText(trials),
   };
 }
+
+/** The scenario of `--jitter`. */
+const scenarioOf = (jitter: number): string => jitter === 0 ? "none" : `above:${jitter}`;
 
 /** Flags in place of `--schedule auto`, and the reason. */
 export interface ScheduleChoice {
@@ -105,7 +114,7 @@ export function rankSchedules(
 ): ScheduleChoice[] {
   const trials = tryCandidates(scheduleCandidates(size), size, {
     costs: costsWith(profile, costs),
-    scenarios: [`above:${jitter}`],
+    scenarios: [scenarioOf(jitter)],
   });
   const [known] = trials, by = profile === undefined ? "costs of flags" : "costs of the profile";
   return trials.toSorted((a, b) => a.mean - b.mean).map((trial) => {
@@ -151,7 +160,7 @@ export function trialsOf(flags: ScheduleFlags, size: ScheduleOptions): Trial[] {
     {
       costs: costsWith(profile, costs),
       ...{ edges, slowWorker, draws, seed, sends },
-      scenarios: scenarios ?? [`above:${jitter}`],
+      scenarios: scenarios ?? [scenarioOf(jitter)],
     },
   );
 }
@@ -450,8 +459,8 @@ const SHOWING_FLAGS = {
 
 /** The names of candidates. */
 const CANDIDATES =
-  "fifo, backward-first, bf or bfw, with -v for a V, :M for limits such as 12 or 1.5D and :M:K for " +
-  "the backlog; or a schedule, with :elastic for its list as a hint";
+  "fifo, backward-first, bf or bfw, with :M for limits such as 12 or 1.5D; bf and bfw with -v for a " +
+  "V, bfw with :M:K for the backlog; or a schedule, with :elastic for its list as a hint";
 
 /** Reads scenarios such as `none,uniform:0.1`. */
 function readScenarios(text: string): string[] | undefined {
@@ -461,8 +470,8 @@ function readScenarios(text: string): string[] | undefined {
 
 /** Reads times such as `0,0.2`. */
 function readSends(text: string): number[] | undefined {
-  const all = text.split(",").map((one) => /^\d/.test(one) ? Number(one) : NaN);
-  return all.every(Number.isFinite) ? all : undefined;
+  const all = text.split(",").map(readFromZero);
+  return all.every((one) => one !== undefined) ? all : undefined;
 }
 
 const VARYING_FLAGS = {

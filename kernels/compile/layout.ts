@@ -219,7 +219,9 @@ function cut(
         const alone = join(0, own);
         if (alone > next[n]! || alone === Infinity) break;
         const figure = join(figures[first]!, own + more(first, n));
-        if (figure <= next[n]!) [next[n], starts[n]] = [figure, first];
+        if (figure > next[n]!) continue;
+        next[n] = figure;
+        starts[n] = first;
       }
     }
     cuts.push(starts);

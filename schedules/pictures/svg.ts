@@ -338,7 +338,7 @@ function layOut(analysis: Analysis): Canvas {
       if (end > start) scale = Math.max(scale, label / (end - start));
     }
   }
-  const span = Math.max(makespan, Number.MIN_VALUE);
+  const span = makespan > 0 ? makespan : 1;
   const width = Math.min(
     TIMELINE_WIDTH_MAX,
     Math.max(TIMELINE_WIDTH_MIN, headingWidth(analysis), scale * span),

@@ -77,6 +77,8 @@ export class SimulatedWorker {
   running: Action | undefined;
   /** The time at which it last became free. */
   freeMs = 0;
+  /** The least time of its actions that have not begun; 0 if unknown. */
+  leftMs = 0;
   communicationMs = 0;
 
   constructor(policy: StepPolicy, taken: Action[] | undefined) {
@@ -123,6 +125,9 @@ class Channels {
   }
 }
 
+/** Relative difference of sums of the same times. */
+const ROUNDING = 1e-9;
+
 /** A running simulation. */
 export class StepRun {
   readonly workers: readonly SimulatedWorker[];
@@ -137,12 +142,15 @@ export class StepRun {
   readonly #skipBytes: SizeOf;
   readonly #queue = new TimeQueue<StepEvent>();
   readonly #end: StepEnd | undefined;
+  /** The time by which the last action must end. */
+  readonly #mostMs: number;
+  #isOver = false;
   #now = 0;
   #injected = 0;
   /** The time at which the step ended, if it has an end beyond its actions. */
   endedMs: number | undefined;
 
-  constructor(model: StepModel) {
+  constructor(model: StepModel, mostMs = Infinity) {
     const { schedule, stages, network, jitter } = model;
     this.#model = model;
     this.#schedule = schedule;
@@ -157,14 +165,40 @@ export class StepRun {
       new SimulatedWorker(schedule.policy(worker), isKnown ? undefined : [])
     );
     this.#end = this.#openEnd();
+    // Sums of the same times in another order differ by rounding.
+    this.#mostMs = mostMs * (1 + ROUNDING);
+    if (mostMs < Infinity) {
+      for (const [w, worker] of this.workers.entries()) worker.leftMs = this.#leastWorkMs(w);
+    }
   }
 
-  /** Runs until there are no more events. */
-  run(): void {
+  /** The least time of a worker's actions. */
+  #leastWorkMs(worker: number): number {
+    const schedule = this.#schedule, { microBatches } = schedule;
+    const { dispatchMs = 0 } = this.#model;
+    let sum = 0;
+    if (followsLists(schedule)) {
+      for (const action of schedule.lists[worker]!) {
+        sum += dispatchMs + this.#duration(worker, action);
+      }
+    }
+    if (schedule.lists !== undefined) return sum;
+    for (const { stage } of schedule.placement[worker]!) {
+      for (let microBatch = 0; microBatch < microBatches; microBatch++) {
+        const [F, B, I, W] = (["F", "B", "I", "W"] as const)
+          .map((kind) => this.#duration(worker, { kind, stage, microBatch }));
+        sum += 2 * dispatchMs + F! + Math.min(B!, I! + W!);
+      }
+    }
+    return sum;
+  }
+
+  /** Runs until there are no more events. @returns false if the actions would not end in time. */
+  run(): boolean {
     const beginMs = this.#model.controlMs ?? 0;
     for (let i = 0; i < this.#schedule.injectionLimit; i++) this.#inject(beginMs, 0);
     this.#end?.begin();
-    while (this.#queue.size > 0) {
+    while (this.#queue.size > 0 && !this.#isOver) {
       const { time, items } = this.#queue.take();
       this.#now = time;
       let arrivals = 0;
@@ -175,6 +209,7 @@ export class StepRun {
       }
       if (arrivals > 0) this.#receive(items.slice(0, arrivals));
     }
+    return !this.#isOver;
   }
 
   /** Handles messages that have arrived at the same time. */
@@ -207,6 +242,8 @@ export class StepRun {
     worker.communicationMs += this.#now - Math.max(worker.freeMs, sentMs);
     const start = this.#now + (this.#model.dispatchMs ?? 0);
     const end = start + this.#duration(index, action);
+    this.#isOver ||= Math.max(end, this.#now + worker.leftMs) > this.#mostMs;
+    worker.leftMs -= end - this.#now;
     worker.taken?.push(action);
     worker.starts.push(start);
     worker.ends.push(end);
@@ -334,7 +371,7 @@ export function actionTimes(model: StepModel): (worker: number, action: Action) 
   const wholeOf = (worker: number, part: Action): number => {
     const { kind, stage, microBatch } = part, load = loads?.[microBatch];
     const factorOf = (kind: "F" | "I" | "W") =>
-      (load?.[kind] ?? 1) * draws.duration({ ...part, kind }, worker);
+      (load?.[kind] ?? 1) * (model.jitter ? draws.duration({ ...part, kind }, worker) : 1);
     const base = durations[KIND[kind]]![stage]!;
     if (kind !== "B") return base * factorOf(kind === "R" ? "F" : kind);
     const input = durations[KIND.I]![stage]!, weight = durations[KIND.W]![stage]!;
@@ -396,9 +433,23 @@ export function byTieRule(a: Action, b: Action): number {
  * ```
  */
 export function simulateStep(model: StepModel): SimulatedStep {
+  return simulateWithin(model, Infinity)!;
+}
+
+/**
+ * Simulates a step whose actions end within a time, to compare many steps: it stops when the work
+ * that a worker has left shows that they take longer.
+ *
+ * @returns undefined if it stopped.
+ * @throws {RangeError} as {@linkcode simulateStep}.
+ */
+export function simulateWithin(
+  model: StepModel,
+  mostComputedMs: number,
+): SimulatedStep | undefined {
   checkModel(model);
-  const run = new StepRun(model), { workers } = run, { name } = model.schedule;
-  run.run();
+  const run = new StepRun(model, mostComputedMs), { workers } = run, { name } = model.schedule;
+  if (!run.run()) return undefined;
   const stuck = workers.findIndex(({ policy }) => !policy.done);
   const received = `no action from it after ${workers[stuck]?.starts.length} actions`;
   const must = `the policy of worker ${stuck} must end the step`;

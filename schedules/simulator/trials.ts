@@ -227,9 +227,9 @@ const ACTIONS_MAX = 2 ** 20;
 const WORTH = 0.01;
 
 /**
- * Reads a candidate: `fifo`, `backward-first`, `bf` or `bfw`, with `-v` for two stages on each worker,
- * with `:M` and `:M:K` for limits of activations and of the backlog (`1.5D` is 1.5 times the workers);
- * or the name of a schedule with lists, with `:elastic` for later actions early. Undefined if it is
+ * Reads a candidate: `fifo`, `backward-first`, `bf` or `bfw`, with `:M` for a limit of activations
+ * (`1.5D` is 1.5 times the workers); `bf` and `bfw` with `-v` for two stages on each worker, `bfw` with
+ * `:M:K` for one of the backlog; or the name of a schedule with lists, with `:elastic` for later actions early. Undefined if it is
  * none of them.
  */
 export function readCandidate(
@@ -243,12 +243,12 @@ export function readCandidate(
     const isElastic = more[0] === "elastic";
     return more.length > Number(isElastic) ? undefined : { name, listed: first, isElastic };
   }
-  const numbers = more.map((one) =>
-    one.endsWith("D") ? workers * Number(one.slice(0, -1)) : Number(one)
-  );
-  if (numbers.length > 2 || !numbers.every((one) => one >= 0)) return undefined;
-  const [limit, weightBacklog = shared.weightBacklog] = numbers, isSplit = order === "bfw";
-  const limits = isSplit || order === "bf"
+  const isSplit = order === "bfw", isReady = isSplit || order === "bf";
+  const isRead = more.length <= (isSplit ? 2 : 1) && (isReady || v === undefined);
+  if (!isRead || !more.every((one) => /^\d{1,9}(\.\d+)?D?$/.test(one))) return undefined;
+  const numbers = more.map((one) => one.endsWith("D") ? workers * parseFloat(one) : Number(one));
+  const [limit, weightBacklog = shared.weightBacklog] = numbers;
+  const limits = isReady
     ? { activationLimit: limit, limitBy: shared.limitBy, ...v && { chunks: 2 } }
     : { pipelineLimit: limit };
   const options = { order: order as MailboxOrder, ...limits, ...isSplit && { weightBacklog } };
@@ -327,15 +327,18 @@ function tryOne(
     readonly scenario: Scenario;
   },
 ) {
-  const slowdowns = slowdownsOf(size.workers, slowWorker), times: number[] = [];
+  const times: number[] = [];
   let peakActivations = 0, peakBacklog = 0, memory = 0, schedule: Schedule | undefined;
   for (let draw = seed; draw < seed + count; draw++) {
     const bytes = loadsOf(scenario, size.microBatches, draw)?.map((load) => load.bytes);
     const largest = Math.max(...bytes ?? [1]), sizes = bytes?.map((one) => one / largest);
     schedule = withEdges(scheduleOf(candidate, size, sizes), edges);
+    const slowdowns = slowdownsOf(size.workers, slowWorker);
     const model = { ...modelOfCosts(schedule, costs), slowdowns };
-    const step = simulateStep(withScenario(model, scenario, draw));
-    times.push(step.makespanMs);
+    const step = simulateStep(withScenario(model, scenario, draw)), { makespanMs } = step;
+    const isTime = makespanMs > 0 && makespanMs < Infinity;
+    assertInput(isTime, "try schedules", "a step must take finite time, above 0", makespanMs);
+    times.push(makespanMs);
     const peaks = peaksOf(step.schedule, sizes);
     peakActivations = Math.max(peakActivations, peaks.activations);
     peakBacklog = Math.max(peakBacklog, peaks.backlog);

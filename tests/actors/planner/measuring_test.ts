@@ -40,7 +40,7 @@ import {
   variationOf,
 } from "../../../actors/planner/profile.ts";
 import { createSystem } from "../../../actors/transports/system.ts";
-import { ADAMW_DEFAULTS, compileModel, gpt2, mlp, type Model, t5 } from "../../../kernels/mod.ts";
+import { compileModel, gpt2, mlp, type Model, t5 } from "../../../kernels/mod.ts";
 import { cutIntoStages } from "../../../kernels/compile/layout.ts";
 
 const mlpFacts: LayerFacts = {
@@ -172,7 +172,7 @@ Deno.test("probes measure each kind of layer", async () => {
 });
 
 const program = compileModel(mlp({ inputs: 4, hidden: 4, layers: 3, classes: 2 }, 2), "none");
-const facts = slicedFacts(program, { optimizer: ADAMW_DEFAULTS })[0]!;
+const facts = slicedFacts(program)[0]!;
 
 /** Every layer takes 1 ms forward and 2 ms backward, whatever the load. */
 const costsAt = (atOnce: number): LayerCost[] =>

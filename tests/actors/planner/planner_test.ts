@@ -20,6 +20,7 @@ import {
   type StageModel,
   type StepModel,
 } from "../../../schedules/mod.ts";
+import { simulateWithin } from "../../../schedules/internal.ts";
 
 /** Milliseconds of a layer for a sample, and for each micro-batch beside them. */
 const LAYER_MS = 1, MICRO_BATCH_MS = 0.3;
@@ -66,10 +67,10 @@ function syntheticForecast(): Forecast & Readonly<Record<"placed" | "simulated",
       return stepModelOf(candidate, schedule);
     },
     bytes: (candidate, schedule) => simulateStep(stepModelOf(candidate, schedule)).peakBytes,
-    step(candidate, schedule) {
+    step(candidate, schedule, mostMs = Infinity) {
       simulated.push(candidate);
-      const step = simulateStep(stepModelOf(candidate, schedule));
-      return { stepMs: step.makespanMs, simulated: step };
+      const step = simulateWithin(stepModelOf(candidate, schedule), mostMs);
+      return step && { stepMs: step.makespanMs, simulated: step };
     },
   };
 }
@@ -154,15 +155,20 @@ Deno.test("bounds of time are at most the time, and one is close for each machin
   const plain = ALL.filter(({ candidate: { recompute } }) => recompute === "none");
   const some = plain.filter((_, i) => i % atDepth(2, 1) === 0);
   for (const [machine, [change, tightest]] of Object.entries(MACHINES)) {
-    let closest = 0;
+    let closest = 0, stopped = 0, count = 0;
     for (const { candidate, schedule } of machine === "as it is" ? ALL : some) {
       const plain = stepModelOf(candidate, schedule), model = { ...plain, ...change(plain) };
-      const ms = simulateStep(model).makespanMs;
+      const { makespanMs: ms, computedMs } = simulateStep(model);
+      // A simulation within a time stops only if the actions take longer, but then mostly.
+      equal(simulateWithin(model, computedMs)?.makespanMs, ms, `${machine}, ${shape(candidate)}`);
+      stopped += Number(simulateWithin(model, computedMs * 0.98) === undefined);
+      count++;
       const share = leastStepMs(model, candidate.microBatches) / ms;
       ok(share <= 1 + 1e-9, `${machine}, ${shape(candidate)}: ${share} of ${ms} ms`);
       closest = Math.max(closest, share);
     }
     ok(closest >= tightest, `${machine}: ${closest}`);
+    equal(stopped, count, machine);
   }
 });
 
@@ -323,7 +329,7 @@ Deno.test("a layout is kept if it fits and is shorter with varied durations", ()
   } as const;
   const planned = (how: keyof typeof factor, memoryLimitBytes: number) => {
     const times = (candidate: Candidate, schedule: Schedule, isVaried: 0 | 1) => {
-      const step = plain.step(candidate, schedule);
+      const step = plain.step(candidate, schedule)!;
       const by = candidate.layout === undefined ? 1 : factor[how][isVaried];
       return { ...step, stepMs: by * step.stepMs };
     };

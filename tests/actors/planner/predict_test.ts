@@ -7,7 +7,7 @@ import { recommendLayout } from "../../../actors/planner/costs.ts";
 import { concurrencyOf } from "../../../actors/planner/predict.ts";
 import { type LayerFacts, slicedFacts } from "../../../actors/planner/profile.ts";
 import { compileRun } from "../../../actors/run/compile.ts";
-import { ADAMW_DEFAULTS, compileModel, gpt2, type ModelProgram } from "../../../kernels/mod.ts";
+import { compileModel, gpt2, type ModelProgram } from "../../../kernels/mod.ts";
 import { skipEdges } from "../../../kernels/compile/layout.ts";
 import { startsOf } from "../../../kernels/compile/layout.ts";
 import { createSchedule, simulateStep, withRecomputation } from "../../../schedules/mod.ts";
@@ -35,7 +35,7 @@ function stated(
   costsOf: (facts: LayerFacts) => Partial<LayerCost>[],
   more: Partial<Profile> = {},
 ): Profile {
-  const facts = slicedFacts(program, { optimizer: ADAMW_DEFAULTS })[0]!;
+  const facts = slicedFacts(program)[0]!;
   return {
     ...{ format: "troupe-profile", version: 1, source: "stated", notes: [] },
     machine: { name: "paper", cores: 4 },

@@ -2,7 +2,7 @@
 
 import { slicedFacts } from "../../../actors/planner/profile.ts";
 import { type Profile, PROFILE_FORMAT, PROFILE_VERSION } from "../../../actors/planner/profile.ts";
-import { ADAMW_DEFAULTS, compileModel, gpt2, type Gpt2Config } from "../../../kernels/mod.ts";
+import { compileModel, gpt2, type Gpt2Config } from "../../../kernels/mod.ts";
 
 /** Operations of a millisecond, and what each layer takes beside them. */
 const FLOPS_A_MS = 1e8, LAYER_MS = 0.05;
@@ -20,7 +20,7 @@ export const withDearHead = (profile: Profile, factor: number): Profile => ({
 /** Returns the costs of a GPT-2 on a machine with this number of devices. */
 export function statedProfile(config: Gpt2Config, devices: number): Profile {
   const program = compileModel(gpt2(config, 1), "none");
-  const facts = slicedFacts(program, { optimizer: ADAMW_DEFAULTS })[0]!;
+  const facts = slicedFacts(program)[0]!;
   const { layers, hidden, heads, seq, vocab } = config, linear = { ms: 0.01, msPerMillion: 1 };
   return {
     format: PROFILE_FORMAT,

@@ -79,7 +79,8 @@ async function runPart(worker: Worker, updater: WeightUpdater, part: Action): Pr
     if (next.stage === stage) readiness.offer(next, ready);
   }
   if ((kind !== "B" && kind !== "W") || !endsBackward(part, slicingOf(init)?.slices)) return;
-  if (stage === 0) send(worker, { type: "Credit", replica: init.replica });
+  const isAwaited = stage === 0 && share.pipeOf.length > init.uncredited;
+  if (isAwaited) send(worker, { type: "Credit", replica: init.replica });
   await updater.afterBackward(copy, microBatch);
 }
 
@@ -105,7 +106,10 @@ async function forward(worker: Worker, copy: OpenCopy, action: Action, age: numb
   if (tensor) arrivals.keepReturn(action, tensor);
   if (!isLoss) return sendActivation(worker, copy, action, output, fields, false);
   const losses = output as Float32Array;
-  send(worker, { type: "Loss", round, microBatch: globalId, ...part && { part }, losses });
+  const loss = { type: "Loss", round, microBatch: globalId, ...part && { part }, losses } as const;
+  // A black box names the first message with a value that is not finite, so such a loss does not wait.
+  if (losses.every(Number.isFinite)) worker.unsent.push(loss);
+  else send(worker, loss);
 }
 
 /** Returns whether a forward runs again: another micro-batch of a stage in each step. */

@@ -3,11 +3,14 @@
  * raises the version.
  *
  * One step: supervisor —Begin→ all workers; —Inject→ worker of stage 0 → F → Activation → … → last
- * stage: F, Loss and B → Gradient → … → stage 0: B, Credit → supervisor injects the next.
+ * stage: F, Loss and B → Gradient → … → stage 0: B, Credit → supervisor injects the next. A step whose
+ * micro-batches may all enter at once has no Credit. A finite Loss waits for the next message of its
+ * worker to the supervisor, which so wakes up less often.
  *
  * With a flush, a copy of a stage votes with GradientsReady after its last B. The supervisor answers
  * with Reduce (add the gradients of all copies), and after all votes with Commit (step the optimizer)
- * or Abort. Reduced and StepDone close the step.
+ * or Abort. Reduced and StepDone close the step. If stages have one copy, and neither ties nor buddies,
+ * each worker sends Reduce to itself, and its votes with Reduced.
  *
  * Without flushes, a stage steps its weights by itself, and StepDone reports all updates of a step,
  * while later steps have begun. Drain empties the pipe, and Drained reports that it is empty.
@@ -110,7 +113,7 @@ export function guarded<M extends Message, S extends string>(
 }
 
 /** Version of these messages. */
-export const PROTOCOL_VERSION = 12;
+export const PROTOCOL_VERSION = 13;
 
 /** The messages between workers, which an emulated link may delay. */
 export type PeerMessage =
@@ -212,7 +215,7 @@ export type WorkerMessage =
   }
   /** To itself: runs the action that the policy picks, after all messages that have arrived. */
   | { readonly type: "Dispatch" }
-  /** Adds the gradients of all copies of these stages. */
+  /** Adds the gradients of all copies of these stages; to itself, if they have one copy. */
   | { readonly type: "Reduce"; readonly stages: readonly number[] }
   /** Steps the optimizer, bucket by bucket, when their sums are there. */
   | {

@@ -50,7 +50,7 @@ import {
   type SupervisorState,
 } from "./supervisor_state.ts";
 import { WORKER } from "./worker.ts";
-import { slicingOf, withoutStates, type WorkerInit } from "./worker_state.ts";
+import { reducesAlone, slicingOf, withoutStates, type WorkerInit } from "./worker_state.ts";
 
 /** Messages of every state. */
 const ALWAYS = ["Stalled", "WorkerDown"] as const;
@@ -200,7 +200,9 @@ function spawnWorkers(
 /** The handlers of the end of steps with a flush. */
 function commitHandlers(supervisor: Supervisor): Partial<Handlers<SupervisorMessage>> {
   const { init } = supervisor, running = () => supervisor.steps[0]!;
+  const isAlone = reducesAlone(init.workers[0]!);
   const reduce = ({ decision }: StepRecord) => {
+    if (isAlone) return;
     const stages = decision!.startReducing();
     if (stages.length > 0) broadcast(supervisor, { type: "Reduce", stages });
   };

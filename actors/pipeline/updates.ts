@@ -23,6 +23,7 @@ import { restorePolicy } from "./step.ts";
 import {
   type Begin,
   openStep,
+  reducesAlone,
   reportStep,
   runReadyActions,
   send,
@@ -130,10 +131,16 @@ export class CommittedUpdates implements WeightUpdater {
 
   /** Votes on the step when a copy has all its gradients. */
   async #vote({ kernels, stage }: OpenCopy): Promise<void> {
-    const isSafe = await kernels.checkGradients(mostAddends(this.worker));
-    send(this.worker, { type: "GradientsReady", stage, isSafe, ...takeDoubts(this.worker) });
+    const worker = this.worker, { ctx, copies, unsent } = worker;
+    const isSafe = await kernels.checkGradients(mostAddends(worker));
+    const vote = { type: "GradientsReady", stage, isSafe, ...takeDoubts(worker) } as const;
+    const isAlone = reducesAlone(worker.init);
+    if (isAlone) unsent.push(vote);
+    else send(worker, vote);
     if (this.#end!.backwardsMissing.values().some((missing) => missing > 0)) return;
-    this.worker.state = "reducing";
+    worker.state = "reducing";
+    const stages = copies.all.map(({ stage }) => stage);
+    if (isAlone) ctx.send(ctx.self, { type: "Reduce", stages });
   }
 
   /** Handles a part of the current step; keeps one of a later step, drops one of an aborted step. */

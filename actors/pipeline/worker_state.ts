@@ -102,6 +102,8 @@ export interface WorkerInit {
   readonly pipelineWorkers: number;
   /** The time at which weights change. */
   readonly updates: WeightUpdates;
+  /** The most micro-batches of a step that enter without credits; 0 if steps overlap. */
+  readonly uncredited: number;
   /** The policy that orders its actions in a step, if steps end with a flush. */
   readonly policy: PolicyData;
   /** Storage and optimizer of the weights of its stages. */
@@ -240,6 +242,8 @@ export class Worker {
   isDispatching = false;
   /** Errors that were found since the last report. */
   doubts: Doubt[] = [];
+  /** Messages to the supervisor that wait for the next one. */
+  readonly unsent: SupervisorMessage[] = [];
   /** Peaks of activations and weights, in units of Ma and Mθ: one P-th of the model. */
   readonly peak = { activations: 0, weights: 0 };
 
@@ -290,14 +294,23 @@ export function openStep(
   return { round, first, share, lossScales, updates, dropout, readiness };
 }
 
-/** Sends a message to the supervisor. */
+/** Sends a message to the supervisor, after those that waited for it. */
 export function send(
-  { ctx, peers }: Worker,
+  { ctx, peers, unsent }: Worker,
   message: SupervisorMessage,
   options?: { readonly transfer: ArrayBuffer[] },
 ): void {
+  for (const one of unsent.splice(0)) ctx.send(peers!.supervisor, one);
   ctx.send(peers!.supervisor, message, options);
 }
+
+/**
+ * Returns whether each worker adds the gradients of a step without an order: no stage has another copy,
+ * and no worker needs the sums of another.
+ */
+export const reducesAlone = (
+  { copies, ties, buddies }: Pick<WorkerInit, "copies" | "ties" | "buddies">,
+): boolean => copies[0]!.length === 1 && ties.every(({ length }) => length === 0) && !buddies;
 
 /** Takes the errors that were found since the last report, for a message. */
 export function takeDoubts(worker: Worker): { readonly doubts?: readonly Doubt[] } {

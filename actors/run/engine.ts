@@ -359,6 +359,7 @@ export function workerInits(
     edges,
     pipelineWorkers: pipelineWorkers(schedule),
     updates: schedule.updates,
+    uncredited: isFlushed ? schedule.injectionLimit : 0,
     policy: policyData(schedule, scheduleOptions, worker % schedule.workers),
     stage: stageOf(worker),
     halves,

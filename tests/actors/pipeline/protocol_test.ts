@@ -30,7 +30,7 @@ import {
   WORKER,
   WORKER_MESSAGES,
 } from "../../../actors/pipeline/worker.ts";
-import type { WorkerState } from "../../../actors/pipeline/worker_state.ts";
+import { reducesAlone, type WorkerState } from "../../../actors/pipeline/worker_state.ts";
 import {
   prepareSimulation,
   simulatedTraining,
@@ -260,6 +260,55 @@ Deno.test("an evaluation in the pipeline has no more micro-batches in flight tha
 });
 
 const TWO = { workers: 2, microBatches: 4 };
+
+/** Returns the messages of a step to workers, such as `Reduce worker-0` from there, and to the supervisor. */
+async function messagesOfStep(plan: SimulatedTrainingOptions) {
+  const { options, requests: [request] } = prepareSimulation({ ...TWO, ...plan });
+  const toWorkers: string[] = [], toSupervisor: string[] = [];
+  const onStep = ({ actor, from, type }: { actor: string; from: string; type: string }) => {
+    if (actor.startsWith("worker-")) toWorkers.push(`${type} ${from.split("#")[0]}`);
+    if (actor === "supervisor") toSupervisor.push(type);
+  };
+  const run = await simulate({ onStep }, async (world) => {
+    const engine = await openPipeline({ ...options, system: world.system }, "local");
+    await Promise.all([engine.step(request!), engine.drain()]);
+  });
+  assert.equal(run.failure, undefined);
+  return { toWorkers, toSupervisor };
+}
+
+Deno.test("stages with one copy reduce without an order, credits come only where the supervisor waits for them, and losses with the next message", async () => {
+  for (
+    const [plan, alone, ordered, credits, votes] of [
+      [{ schedule: "1f1b", replicas: 1 }, 2, 0, 0, 1],
+      [{ schedule: "interleaved", replicas: 1 }, 2, 0, 0, 2],
+      [{ schedule: "1f1b", replicas: 2 }, 0, 4, 0, undefined],
+      [{ schedule: "message-driven", replicas: 1 }, 2, 0, 4, 1],
+      [{ schedule: "pipedream", replicas: 1 }, 0, 0, 4, undefined],
+    ] as const
+  ) {
+    const { toWorkers, toSupervisor } = await messagesOfStep(plan), what = JSON.stringify(plan);
+    const reduces = toWorkers.filter((one) => one.startsWith("Reduce "));
+    const orders = reduces.filter((one) => one === "Reduce supervisor").length;
+    const come = toSupervisor.filter((type) => type === "Credit").length;
+    assert.deepEqual([reduces.length - orders, orders, come], [alone, ordered, credits], what);
+    if (votes === undefined) continue;
+    const first = toSupervisor.indexOf("Loss"), last = toSupervisor.indexOf("Reduced", first);
+    const losses = Array<string>(TWO.microBatches).fill("Loss");
+    const together = [...losses, ...Array<string>(votes).fill("GradientsReady")];
+    assert.deepEqual(toSupervisor.slice(first, last), together, what);
+  }
+});
+
+Deno.test("a worker reduces without an order only if no other worker takes part", () => {
+  const copy = { stage: 0, rank: 0, replica: 0, pipe: 0, worker: 0 };
+  const alone = { copies: [[copy]], ties: [[]], buddies: undefined };
+  const tie = { name: "w", stage: 0, place: 0, members: [] };
+  assert.ok(reducesAlone(alone));
+  for (const more of [{ copies: [[copy, copy]] }, { ties: [[], [tie]] }, { buddies: [1] }]) {
+    assert.ok(!reducesAlone({ ...alone, ...more }), JSON.stringify(more));
+  }
+});
 
 /** The policy of a worker after its data has been sent. */
 const sent = (schedule: Schedule, worker: number) =>

@@ -270,7 +270,7 @@ export function packageActor<Init = never, M extends Message = never>(
 }
 
 /** Makes the actor of a package that is trusted, in the isolate of the program. */
-async function trusted(
+export async function trusted(
   ctx: Context<Message>,
   init: unknown,
   { from, integrity, lock, export: name, protocol }: HostOptions,

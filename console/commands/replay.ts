@@ -38,7 +38,8 @@ import { inOneLine, print } from "../terminal.ts";
 import { shellWord } from "../train/data_files.ts";
 import { TRAIN_FLAGS } from "../train/flags.ts";
 import { checkCount, checkWord, type Command, defineCommand, ensure } from "./common.ts";
-import { type BoxedWorker, replayWorker, singleActorFactory } from "./replay_box.ts";
+import { singleActorFactory } from "./replay_actor.ts";
+import { type BoxedWorker, replayWorker } from "./replay_box.ts";
 
 /** Returns the parts that a journal lacks, as the end of a sentence. */
 function describeEnds({ isTorn, unfinished }: Journal): string {

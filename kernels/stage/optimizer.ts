@@ -112,11 +112,13 @@ function ruleOf(options: OptimizerOptions): StepRule {
 }
 
 /** Encodes one step of averages of the weights: e ← e + (1 − d)·(w − e), with the factor as `rest`. */
-function averageModel({ stored, state }: StepShape, isMixed: boolean): Uint8Array {
+function averageModel(shapes: readonly Shape[]): Uint8Array {
   const g = new Graph(), rest = g.input("rest", []);
-  const w = joined(g, "w", isMixed ? [state] : stored), e = g.input("e", state);
-  const average = { name: "e'", value: g.add(e, g.mul(g.sub(w, e), rest)) };
-  return encodeModel(g, g.inputs.map((value) => ({ name: value.name, value })), [average]);
+  const made = shapes.map((shape, i) => {
+    const [w, e] = ["w", "e"].map((array) => g.input(`${array}.${i}`, shape)) as [Value, Value];
+    return { name: `e'.${i}`, value: g.add(e, g.mul(g.sub(w, e), rest)) };
+  });
+  return encodeModel(g, g.inputs.map((value) => ({ name: value.name, value })), made);
 }
 
 type Shape = readonly number[];
@@ -125,41 +127,39 @@ type Shape = readonly number[];
 export interface StepShape {
   /** Weights and gradients as the models read them. */
   readonly stored: readonly Shape[];
-  /** Master and average. */
-  readonly state: Shape;
+  /** Master and averages; one tensor where they are on the host. */
+  readonly states: readonly Shape[];
   /** Each moment but the average. */
-  readonly moments: readonly Shape[];
+  readonly moments: readonly (readonly Shape[])[];
 }
 
 /** Names the tensors of an array: `w`, or `w.0`, `w.1` and so on. */
 const namesOf = (array: string, { length }: readonly unknown[]): string[] =>
   Array.from({ length }, (_, i) => length === 1 ? array : `${array}.${i}`);
 
-/** Adds the tensors of an array as inputs, and joins them. */
-function joined(g: Graph, array: string, parts: readonly Shape[], dtype: "f16" | "f32" = "f32") {
-  const values = namesOf(array, parts).map((name, i) => g.input(name, parts[i]!, dtype));
-  return values.length === 1 ? values[0]! : g.concat(values, 0);
-}
-
 /**
  * Encodes one step. With FP16 gradients it also returns the FP16 weights, and the widened and scaled
  * gradients: so their memory is allocated and counted by us.
  */
 export function stepModel(
-  { stored, state, moments: given }: StepShape,
+  { stored, states: lengths, moments: given }: StepShape,
   options: OptimizerOptions,
   isMixed: boolean,
 ): Uint8Array {
   const g = new Graph(), rule = ruleOf(options);
+  const joined = (array: string, parts: readonly Shape[], dtype: "f16" | "f32" = "f32") => {
+    const values = namesOf(array, parts).map((name, i) => g.input(name, parts[i]!, dtype));
+    return values.length === 1 ? values[0]! : g.concat(values, 0);
+  };
   const apart = (array: string, value: Value, parts: readonly Shape[]): Port[] => {
     const values = parts.length === 1
       ? [value]
       : g.split(value, 0, parts.map(([length]) => length!));
     return namesOf(array, parts).map((name, i) => ({ name, value: values[i]! }));
   };
-  const weights = isMixed ? [state] : stored;
-  const w = joined(g, "w", weights), sum = joined(g, "d", stored, isMixed ? "f16" : "f32");
-  const states = given.map((shape, i) => g.input(`m${i}`, shape));
+  const weights = isMixed ? lengths : stored;
+  const w = joined("w", weights), sum = joined("d", stored, isMixed ? "f16" : "f32");
+  const states = given.map((parts, i) => joined(`m${i}`, parts));
   const scalars = new Map(
     Object.keys(scalarValues(options, 1, 0, 1, true)).map((name) => [name, g.input(name, [])]),
   );
@@ -170,7 +170,7 @@ export function stepModel(
   const { weight, moments } = rule(g, { w, ...own, moments: states, scalar });
   return encodeModel(g, g.inputs.map((value) => ({ name: value.name, value })), [
     ...apart("w'", weight, weights),
-    ...moments.map((value, i) => ({ name: `m${i}'`, value })),
+    ...moments.flatMap((value, i) => apart(`m${i}'`, value, given[i]!)),
     ...isMixed ? [{ name: "d'", value: own.d }, ...apart("h'", g.cast(weight, "f16"), stored)] : [],
   ]);
 }
@@ -245,10 +245,13 @@ function shapeOf(store: ParameterStore, bucket: Bucket, { kind }: OptimizerOptio
   const { whole } = bucket, count = stateCount({ kind });
   if (whole) {
     const own = whole.moments.slice(0, count).filter((moment) => moment !== undefined);
-    return { stored: [whole.shape], state: whole.shape, moments: own.map(({ shape }) => shape) };
+    const stored = [whole.shape];
+    return { stored, states: stored, moments: own.map(({ shape }) => [shape]) };
   }
-  const stored = piecesOf(store, bucket).map(({ length }) => [length]), state = [bucket.length];
-  return { stored, state, moments: Array.from({ length: count }, () => state) };
+  const stored = piecesOf(store, bucket).map(({ length }) => [length]);
+  const isOffloaded = statesOf(store).some((state) => "values" in state);
+  const states = isOffloaded ? [[bucket.length]] : stored;
+  return { stored, states, moments: Array.from({ length: count }, () => states) };
 }
 
 /** Returns the shapes of all steps, each once: a model is compiled for each. */
@@ -315,8 +318,8 @@ export async function openOptimizer(
   const kernels = new Map(
     await Promise.all(
       stepShapes(store, options).entries().map(async ([key, shape]) => {
-        const isMixed = store.master !== undefined, model = stepModel(shape, options, isMixed);
-        const average = memory.rest && await device.compile(averageModel(shape, isMixed));
+        const model = stepModel(shape, options, store.master !== undefined);
+        const average = memory.rest && await device.compile(averageModel(shape.states));
         return [key, { step: await device.compile(model), average }] as const;
       }),
     ),
@@ -350,8 +353,8 @@ function partsOf(
   store: ParameterStore,
   bucket: Bucket,
   flat: FlatTensor,
+  place = placeOf(bucket),
 ): Tensor[] {
-  const place = placeOf(bucket);
   if (place) return [viewFlat(device, flat, place.offset, place.shape)];
   const pieces = piecesOf(store, bucket);
   return pieces.map(({ offset, length }) => viewFlat(device, flat, offset, [length]));
@@ -362,7 +365,7 @@ const placeOf = ({ whole, offset }: Bucket): ShapedRange | undefined =>
   whole && { offset, length: elementCount(whole.shape), shape: whole.shape };
 
 /**
- * Returns the tensor of each state of a bucket, and the parts of offloaded states that visit the
+ * Returns the tensors of each state of a bucket, and the parts of offloaded states that visit the
  * device.
  */
 function statesOfBucket(
@@ -376,12 +379,12 @@ function statesOfBucket(
   const states = statesOf(store).flatMap((state, i) => {
     const place = places?.[i];
     if (places && !place) return []; // a moment that this parameter does not have
+    if (!("values" in state)) return [partsOf(device, store, bucket, state, place)];
     const { offset, length, shape = [length] }: FlatRange & Partial<ShapedRange> = place ?? bucket;
-    if (!("values" in state)) return [viewFlat(device, state, offset, shape)];
     const rest = state.values.subarray(offset, offset + length);
     const visitor = device.view(visitors[i]!, 0, shape);
     visits.push({ rest, visitor });
-    return [visitor];
+    return [[visitor]];
   });
   return { states, visits };
 }
@@ -398,13 +401,13 @@ function bindStep(
   const { master, gradients } = store, { isDecayed, group } = bucket;
   const { states, visits } = statesOfBucket(device, store, visitors, bucket);
   const stored = partsOf(device, store, bucket, store.versions[versions.to]!);
-  const w = master ? [states[0]!] : partsOf(device, store, bucket, store.versions[versions.from]!);
+  const w = master ? states[0]! : partsOf(device, store, bucket, store.versions[versions.from]!);
   const all = master ? states.slice(1) : states, stepped = factor ? all.slice(0, -1) : all;
   const { tensors } = scalars.find((one) => one.isDecayed === isDecayed && one.group === group)!;
   const named = (array: string, tensors: readonly Tensor[]) =>
     Object.fromEntries(namesOf(array, tensors).map((name, i) => [name, tensors[i]!]));
   const moments = (suffix: string) =>
-    Object.fromEntries(stepped.map((tensor, i) => [`m${i}${suffix}`, tensor]));
+    Object.assign({}, ...stepped.map((tensors, i) => named(`m${i}${suffix}`, tensors)));
   const step = kernels.step.bind(
     {
       ...named("w", w),
@@ -431,9 +434,13 @@ function bindStep(
 
   /** The step, and then the average of its weights. */
   function runBoth(): Run {
-    const e = all.at(-1)!;
-    const read = { ...named("w", master ? w : stored), e, rest: factor! };
-    const average = kernels.average!.bind(read, { "e'": e });
+    const averages = all.at(-1)!,
+      numbered = (array: string, tensors: readonly Tensor[]) =>
+        Object.fromEntries(tensors.map((tensor, i) => [`${array}.${i}`, tensor]));
+    const average = kernels.average!.bind(
+      { ...numbered("w", master ? w : stored), ...numbered("e", averages), rest: factor! },
+      numbered("e'", averages),
+    );
     return async () => {
       await step();
       await average();

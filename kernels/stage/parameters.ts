@@ -8,10 +8,9 @@
  * Tensors with two or more dimensions come first: only they are subject to weight decay. The flat
  * arrays are cut into *buckets*, the units of the optimizer; no bucket holds tensors of both sorts.
  *
- * On a device whose views are not free each parameter has separate tensors of weights and gradients,
- * and a bucket is one or more of them; master and moments have a tensor for each bucket. This is also
- * fast: a GPU processes the largest parameter in one run of a dozen kernels, where pieces of 65,536
- * elements would be 1,900 such runs for GPT-2.
+ * On a device whose views are not free each parameter has a separate tensor in each array, and a
+ * bucket is one or more of them. This is also fast: a GPU processes the largest parameter in one run
+ * of a dozen kernels, where pieces of 65,536 elements would be 1,900 such runs for GPT-2.
  *
  * @module
  */
@@ -58,9 +57,7 @@ export function allocateFlat(
   dtype: DType,
   ranges: readonly FlatRange[],
 ): FlatTensor {
-  const parts = ranges.map(({ offset, length }) => {
-    return { offset, length, tensor: device.alloc(dtype, [length]) };
-  });
+  const parts = ranges.map((range) => ({ ...range, tensor: device.alloc(dtype, [range.length]) }));
   return { dtype, parts };
 }
 
@@ -326,20 +323,13 @@ export function createParameters(
   const versions = Array.from({ length: options.versions ?? 1 }, allocate);
   const average = options.average ? allocate() : undefined;
   const gradients = allocate();
+  const state = (of: readonly FlatRange[] = ranges) =>
+    offload ? hostState(lengthOf(of)) : allocateFlat(device, "f32", of);
   const wholes = typeof options.moments === "number"
     ? undefined
     : wholeParameters(places, options.moments);
   const isWhole = wholes !== undefined;
   const bucketsOf = isWhole || !device.hasFreeViews ? groupBuckets(own, isWhole) : cutBuckets;
-  const buckets = sections.flatMap(({ from, to, kind }) =>
-    bucketsOf(from, to, bucketSize).map((range): Bucket => {
-      const whole = wholes?.parameters.get(range.offset);
-      return { ...range, ...kind, ...whole && { whole } };
-    })
-  );
-  // The optimizer reads it bucket by bucket.
-  const state = (of: readonly FlatRange[] = device.hasFreeViews ? ranges : buckets) =>
-    offload ? hostState(lengthOf(of)) : allocateFlat(device, "f32", of);
   const momentStates = wholes?.states.map((all) => {
     const own = all.filter(({ length }) => length > 0);
     const isOne = device.hasFreeViews && own.length > 0;
@@ -355,7 +345,12 @@ export function createParameters(
     ranges: new Map(
       places.map(({ name, shape, offset }) => [name, { offset, length: elementCount(shape) }]),
     ),
-    buckets,
+    buckets: sections.flatMap(({ from, to, kind }) =>
+      bucketsOf(from, to, bucketSize).map((range) => {
+        const whole = wholes?.parameters.get(range.offset);
+        return { ...range, ...kind, ...whole && { whole } };
+      })
+    ),
     ...average && { average },
     weights: versions[0]!,
     versions,

@@ -145,8 +145,8 @@ Deno.test("small blocks, and those for which there is no place, are in no memory
 });
 
 Deno.test("AdamW is our kernel's where all arrays are in its memory, and only then", () => {
-  const memory = new KernelMemory(), length = LARGE / 4, state = [length];
-  const shape = { stored: [state], state, moments: [state, state] };
+  const memory = new KernelMemory(), length = LARGE / 4, stored = [[length]];
+  const shape = { stored, states: stored, moments: [stored, stored] };
   const model = stepModel(shape, ADAMW_DEFAULTS, false);
   const { inputs, outputs } = readSignature(model), bindOwn = adamwOf(model, memory)!;
   const place = (border: ModelPort, isOwn: boolean) => {

@@ -180,8 +180,8 @@ for (const { name, open, repeated } of STEPPED) {
           skipped: given.skipped,
           over: (output: string) => given.isInPlace ? output.slice(0, -1) : undefined,
         };
-        const state = [arrays[0]!.length], shape = { stored: [state], state };
-        const step = stepModel({ ...shape, moments: [state, state] }, ADAMW_DEFAULTS, false);
+        const stored = [[arrays[0]!.length]], shape = { stored, states: stored };
+        const step = stepModel({ ...shape, moments: [stored, stored] }, ADAMW_DEFAULTS, false);
         const [own, wanted] = [step, lowerModel(step)].map(async (model) =>
           // One NaN is as good as another.
           (await compute(device, model, inputs, layout)).map((values) =>

@@ -144,6 +144,9 @@ Deno.test("planned slots suffice however long actions and messages take, and som
     }
     assert.equal(most, 1, schedule.name);
   }
+  // At most 12 in both stages together, and 4 between I and W: (12 + 4) / 2 in the later stage.
+  const two = driven({ ...V, activationLimit: 6, weightBacklog: 4 });
+  assert.deepEqual(slotsIn(two, 0).map(({ slices }) => slices), [[12], [8], [12]]);
 });
 
 Deno.test("BFW with M = D and K = 2 is planned at most 9.2 activations of a worker", () => {

@@ -41,7 +41,7 @@ const FIXED = {
   use_rslora: false,
 } as const;
 
-/** The same of newer versions, which older ones do not know: features that change what is computed. */
+/** The same for settings of newer versions of PEFT, which change the result. */
 const FIXED_LATER = {
   alora_invocation_tokens: null,
   exclude_modules: null,

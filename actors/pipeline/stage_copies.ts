@@ -144,8 +144,8 @@ const withRecomputation = (options: StageOptions, { layers }: StageProgram): Sta
 });
 
 /**
- * Compiles and loads the copies of a worker. They share memory for micro-batches in flight, of which
- * each takes some while it needs it.
+ * Compiles and loads the copies of a worker. They share memory for micro-batches in flight, which
+ * they take and give back.
  */
 export async function openCopies(
   device: Device,

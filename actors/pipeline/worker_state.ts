@@ -294,7 +294,7 @@ export function openStep(
   return { round, first, share, lossScales, updates, dropout, readiness };
 }
 
-/** Sends a message to the supervisor, after those that waited for it. */
+/** Sends the waiting messages to the supervisor, then this one. */
 export function send(
   { ctx, peers, unsent }: Worker,
   message: SupervisorMessage,

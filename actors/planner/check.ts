@@ -17,12 +17,12 @@ import { uniform } from "../../schedules/simulator/model.ts";
 import type { TrainOptions } from "../options/train_options.ts";
 import type { StepOutcome } from "../pipeline/step.ts";
 import { isolationFor } from "../run/devices.ts";
-import { readStep } from "../run/timeline.ts";
+import { computes, readStep } from "../run/timeline.ts";
 import type { PlaceName } from "../runtime/mod.ts";
 import { mapFields } from "./costs.ts";
 import { type Meter, openMeter } from "./measure.ts";
 import { type MeasuredRun, openMeasuredRun } from "./measure_links.ts";
-import { type Prediction, predictStep, timedActions } from "./predict.ts";
+import { lastEnd, type Prediction, predictStep, timedActions } from "./predict.ts";
 import { median } from "./profile.ts";
 
 /** Milliseconds of a step by use, as means of its workers. */
@@ -48,13 +48,9 @@ export function measuredParts(
   replicas: number,
 ): StepParts {
   const { start, workers } = readStep(traces, replicas);
-  const actions: NamedMs[] = [];
-  let last = start;
-  for (const span of workers.flatMap(({ spans }) => spans)) {
-    if (span.actions.length === 0) continue;
-    last = Math.max(last, span.end);
-    actions.push([`${span.stages[0]}${span.kind}`, span.end - span.start]);
-  }
+  const last = Math.max(start, lastEnd(workers));
+  const actions = workers.flatMap(({ spans }) => spans).filter(computes)
+    .map((span): NamedMs => [`${span.stages[0]}${span.kind}`, span.end - span.start]);
   const sum = { busyMs: 0, dispatchMs: 0, messageMs: 0 };
   for (const { busyMs, gaps } of workers) {
     sum.busyMs += busyMs / workers.length;

@@ -7,9 +7,8 @@
  * a probe. The difference is measured with separate runs, one for each load, whose steps are not
  * used to check a profile.
  *
- * [Note: load] Kernels are slower when several workers run, as they share memory, caches and the clock
- * rate of the machine. So each layer is measured under each load, and only actions that start while
- * all probes compute count.
+ * Each layer is measured under each load ([Note: load] in predict.ts), and only actions that start
+ * while all probes compute count.
  *
  * @module
  */

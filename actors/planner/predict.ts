@@ -349,7 +349,8 @@ class Sums {
 }
 
 /**
- * Makes a profile of a traced run. The first of several steps is skipped, as it includes the warmup.
+ * Makes a profile of a traced run. The first of several steps is skipped because it includes the
+ * warmup.
  *
  * @throws {RangeError} when the trace has no step, or a stage has no forward or backward.
  */
@@ -371,15 +372,12 @@ export function profileOfTrace(
 }
 
 function addStep(sums: Sums, { end, workers, flows }: StepTimeline): void {
-  const spans = workers.flatMap((one) => one.spans), last = lastEnd(workers);
-  for (const { actions, stages, kind, start, end, worker } of spans) {
-    if (actions.length === 0) continue;
+  const last = lastEnd(workers), spans = workers.flatMap((one) => one.spans).filter(computes);
+  for (const { stages, kind, start, end, worker } of spans) {
     for (const stage of stages) {
       sums.workersOf.set(stage, (sums.workersOf.get(stage) ?? new Set()).add(worker));
     }
-    const key = `${stages[0]}${kind}`, known = sums.actions.get(key);
-    if (known) known.push(end - start);
-    else sums.actions.set(key, [end - start]);
+    sums.actions.getOrInsertComputed(`${stages[0]}${kind}`, () => []).push(end - start);
   }
   sums.pauses.push(...pausesOf(workers));
   for (const { from, to } of flows) {
@@ -394,7 +392,7 @@ function addStep(sums: Sums, { end, workers, flows }: StepTimeline): void {
 }
 
 /** Returns when the last action ended. */
-const lastEnd = (workers: StepTimeline["workers"]): number =>
+export const lastEnd = (workers: StepTimeline["workers"]): number =>
   Math.max(...workers.flatMap(({ spans }) => spans).filter(computes).map(({ end }) => end));
 
 /** Returns the milliseconds of each pause between two actions whose inputs had arrived. */

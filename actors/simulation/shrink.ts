@@ -302,7 +302,7 @@ function recordDelayed(strategy: Strategy, late: Map<number, string[]>): Strateg
   };
 }
 
-/** Number of steps printed before the failure, in addition to those that differ from FIFO order. */
+/** Number of printed steps before the failure; steps out of FIFO order are printed, too. */
 const MAX_STEPS_SHOWN = 30;
 
 /**
@@ -370,7 +370,7 @@ export function describeFailedRun<C>(
   ].join("\n");
 }
 
-/** Formats the last steps, and earlier ones that differ from FIFO order. */
+/** Formats the last steps, and earlier steps out of FIFO order. */
 function describeSteps(
   steps: readonly StepRecord[],
   deviations: readonly Deviation[],

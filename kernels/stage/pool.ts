@@ -14,7 +14,7 @@ import type { Tensor } from "../devices/device.ts";
 import { elementCount } from "../graph/shapes.ts";
 import type { Allocator } from "./parameters.ts";
 
-/** Descriptions of tensors, of which only dtype and number of elements count. */
+/** Descriptions of tensors: only dtype and number of elements count. */
 export type Sizes = readonly Tensor[];
 
 /** An allocator of descriptions, which are added to `sizes`. */
@@ -50,7 +50,7 @@ function takeSize(tensors: Tensor[], size: Tensor): Tensor | undefined {
   return index < 0 ? undefined : tensors.splice(index, 1)[0];
 }
 
-/** Divides sizes into those that others have, too, and the rest. */
+/** Divides sizes into common ones, which `others` also has, and the rest. */
 export function divideSizes(all: Sizes, others: Sizes): { common: Sizes; rest: Sizes } {
   const left = [...others];
   const { common = [], rest = [] } = Object.groupBy(
@@ -97,8 +97,8 @@ export interface Taken<T> {
 }
 
 /**
- * Opens the memory of which a function makes something: each pair of a shared set and an own one is
- * made into one value.
+ * Opens memory for values that a function makes. It makes one value for each pair of a shared set and
+ * an own set, when they are first taken together.
  */
 export function openMemory<T>(
   device: Allocator,
@@ -113,14 +113,13 @@ export function openMemory<T>(
   const hold = (shared: readonly Tensor[], own: OwnSet<T>): Taken<T> => {
     if (pool.free.includes(shared)) pool.free.splice(pool.free.indexOf(shared), 1);
     if (!isEmpty && free.includes(own)) free.splice(free.indexOf(own), 1);
-    const left = [...shared, ...own.tensors];
-    const value = own.made.get(shared) ?? make(
-      allocatorOf(
+    const value = own.made.getOrInsertComputed(shared, () => {
+      const left = [...shared, ...own.tensors];
+      return make(allocatorOf(
         device,
         (dtype, shape) => device.view(takeSize(left, { dtype, shape })!, 0, shape),
-      ),
-    );
-    own.made.set(shared, value);
+      ));
+    });
     return { value, shared, own };
   };
   return {
@@ -128,7 +127,7 @@ export function openMemory<T>(
     get free(): number {
       return free.length;
     },
-    /** Takes memory; if it can, such whose value is made already and is preferred. */
+    /** Takes memory. If possible, its value is already made and preferred. */
     take(isPreferred: (value: T) => boolean = () => true): Taken<T> {
       for (const own of free.toReversed()) {
         const shared = pool.free.findLast((one) =>

@@ -118,7 +118,7 @@ export interface MeetingPlace {
 interface Hearing {
   /** Handles a message of a member. */
   readonly hear: (from: number, message: Uint8Array) => void;
-  /** Called when the server delivers a beat to nobody, as that member is not connected. */
+  /** Called when the server cannot deliver a beat because that member is not connected. */
   readonly absent?: (member: number) => void;
   /** Called when the connection was lost and is there again. */
   readonly reconnected: () => void;
@@ -129,7 +129,7 @@ interface Hearing {
 /** Milliseconds between two beats, and between two attempts to reconnect. */
 export const BEAT_MS = 250;
 
-/** The status of a message that the server sends if nobody hears a request. */
+/** Status of the server's answer to a request without a subscriber. */
 const NO_RESPONDERS = 503;
 
 /** An open connection. */
@@ -168,7 +168,7 @@ export async function connectMember(place: MeetingPlace, hearing: Hearing) {
   nats.closed().then((error) => error && closed(error));
   const publish = (to: number, message: Uint8Array) => {
     if (!isConnected) return;
-    // The server answers, in the name of the other, a beat that it delivers to nobody.
+    // If the server cannot deliver the beat, it answers under the subject of the other member.
     const reply = subjectOf(run, to, number), asks = absent && message[0] === BEAT;
     nats.publish(subjectOf(run, number, to), message, asks ? { reply } : {});
   };

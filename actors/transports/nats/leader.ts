@@ -79,7 +79,7 @@ interface Host {
   readonly isolates: Map<number, number>;
   /** Beats since its last message. */
   quiet: number;
-  /** Beats since then that the server has delivered to nobody. */
+  /** Beats since then that the server could not deliver. */
   absent: number;
   isLeaving: boolean;
 }

@@ -66,6 +66,12 @@ export const stepName = (step: number): string => `step-${String(step).padStart(
 /** The name under which a checkpoint is written. */
 export const unfinishedName = (step: number): string => `.${stepName(step)}-${crypto.randomUUID()}`;
 
+/** The names under which a folder was written, or made way for another, before a crash. */
+export function unfinishedNames(folder: string, names: readonly string[]): string[] {
+  const pattern = new RegExp(`^\\.${RegExp.escape(folder)}-${UUID}(-old)?$`);
+  return names.filter((name) => pattern.test(name));
+}
+
 /** The name of what makes way for another checkpoint of its step. */
 export const replacedName = (unfinished: string): string => `${unfinished}-old`;
 

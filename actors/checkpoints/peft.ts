@@ -135,6 +135,7 @@ export interface ExportedAdapter {
 /**
  * Writes an adapter as a new folder.
  *
+ * @param write writes the folder; `writeOwnFolder` also replaces one.
  * @throws {RangeError} when the path exists.
  * @throws {Error} when the disk fails; nothing is left then.
  */
@@ -142,6 +143,7 @@ export async function writeAdapter(
   path: string,
   { lora, parameters, weights, isTransposed, base }: ExportedAdapter,
   signal?: AbortSignal,
+  write: typeof writeNewFolder = writeNewFolder,
 ): Promise<void> {
   const { rank: r, alpha = r, target } = lora;
   const config = {
@@ -167,7 +169,7 @@ export async function writeAdapter(
       yield encodeFloats("F32", values);
     }
   }
-  await writeNewFolder(path, async (files) => {
+  await write(path, async (files) => {
     const sorted = Object.entries(config).sort(([a], [b]) => a < b ? -1 : 1);
     await writeJson(files, CONFIG, Object.fromEntries(sorted));
     await files.write(WEIGHTS, bytes());

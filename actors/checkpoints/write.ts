@@ -18,6 +18,7 @@ import {
   type Disk,
   type DiskFile,
   fileName,
+  folderEntries,
   FORMAT,
   jsonOf,
   type Manifest,
@@ -26,6 +27,7 @@ import {
   stepName,
   type TensorFile,
   unfinishedName,
+  unfinishedNames,
 } from "./format.ts";
 import {
   averageOf,
@@ -294,6 +296,22 @@ export async function writeNewFolder(
 }
 
 /**
+ * Makes or replaces a folder of a locked run. In the end the new or the old one is complete; what
+ * crashes have left of it is removed.
+ *
+ * @throws {Error} if `fill` fails, or with the reason, such as a full disk.
+ */
+export async function writeOwnFolder(
+  path: string,
+  fill: (files: NewFiles) => Promise<unknown>,
+): Promise<void> {
+  const target = resolve(path), parent = dirname(target);
+  const left = unfinishedNames(basename(target), await folderEntries(parent));
+  for (const name of left) await Deno.remove(join(parent, name), { recursive: true });
+  await writeNew(path, undefined, fill, undefined, (from) => replaceFolder(Deno, from, target));
+}
+
+/**
  * Makes a file. In the end it is complete or absent.
  *
  * @param signal Ends the writing; nothing is left.
@@ -314,12 +332,12 @@ export async function writeNewFile(
 
 async function writeNew(
   path: string,
-  kind: "folder" | "file",
+  kind: "folder" | "file" | undefined,
   fill: (files: NewFiles) => Promise<unknown>,
   signal: AbortSignal | undefined,
   place: (temporary: string, target: string) => Promise<void>,
 ): Promise<void> {
-  await checkNew(path, kind);
+  if (kind) await checkNew(path, kind);
   const target = resolve(path), parent = dirname(target);
   const temporary = join(parent, `.${basename(target)}-${crypto.randomUUID()}`);
   try {

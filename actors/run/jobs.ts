@@ -23,6 +23,7 @@ import { stepFolder } from "../checkpoints/format.ts";
 import { lstat } from "../checkpoints/lock.ts";
 import { isConv1D } from "../checkpoints/hugging_face.ts";
 import { readAdapterConfig, writeAdapter } from "../checkpoints/peft.ts";
+import { checkNew, writeOwnFolder } from "../checkpoints/write.ts";
 import type { HeldState } from "../checkpoints/tensors.ts";
 import { firstLossScale, jobScales, squaresOfJob } from "../gradients/commit.ts";
 import type { TrainEvent } from "../options/train_events.ts";
@@ -362,7 +363,7 @@ export class Jobs {
     const adapter = out === undefined ? null : join(out, name);
     if (adapter !== null) {
       // A run that resumes or overwrites replaces its adapter.
-      if (isAdapter(adapter)) await Deno.remove(adapter, { recursive: true });
+      if (!isAdapter(adapter)) await checkNew(adapter, "folder");
       const shapes = new Map(model.parameters.map((one) => [one.name, one.shape]));
       const shapeOf = (parameter: string) => shapes.get(jobParameter(name, parameter))!;
       const parameters = [...weights.keys()].map((one) => ({ name: one, shape: shapeOf(one) }));
@@ -372,7 +373,8 @@ export class Jobs {
         const isKnown = rows !== columns, architecture = model.name as "gpt2";
         return isKnown ? rows === inputs : isConv1D({ architecture }, own);
       });
-      await writeAdapter(adapter, { lora, parameters, weights, isTransposed });
+      const written = { lora, parameters, weights, isTransposed };
+      await writeAdapter(adapter, written, undefined, writeOwnFolder);
     }
     return { type: "job", job: name, step, weightsHash: hash, adapter, weights };
   }

@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { basename, join } from "node:path";
 import { readAdapterConfig } from "../../../actors/checkpoints/peft.ts";
+import { folderEntries } from "../../../actors/checkpoints/format.ts";
 import { readCheckpoint } from "../../../actors/checkpoints/read.ts";
 import type { TrainEvent } from "../../../actors/options/train_events.ts";
 import type { TrainOptions } from "../../../actors/options/train_options.ts";
@@ -265,8 +266,13 @@ folderTest(
       const forged = { ...COMMON, resume: { ...resume, config }, jobs: [second!] };
       assert.match(`${(await together(forged)).failure}`, why);
     }
+    for (const end of ["", "-old"]) {
+      await Deno.mkdir(join(out, `.job-2-${crypto.randomUUID()}${end}`)); // after a kill
+    }
     const found = await resumed([second!, third!, late]);
     assert.equal(found.failure, undefined);
+    const names = await folderEntries(out);
+    assert.deepEqual(names.filter((name) => name.startsWith(".job")), []);
     for (const [name, { hash, losses }] of found.bits) {
       assert.deepEqual([name, hash], [name, bits.get(name)!.hash]);
       assert.deepEqual(losses, bits.get(name)!.losses.slice(-losses.length));

@@ -19,12 +19,10 @@ const DATA = unequalBatches(SIZES, 64, atDepth([16, 6, 4, 10], undefined)),
 const BY_BYTES: Options = { schedule: "message-driven", scheduleOptions: { limitBy: "bytes" } };
 
 const CASES: readonly (readonly [what: string, shared: Options, how?: Options])[] = [
-  ["message-driven", { schedule: "message-driven" }],
   ["message-driven, evaluated", {
     schedule: "message-driven",
     evaluation: { batches: DATA.slice(0, 3), every: 1 },
   }],
-  ["in threads", { schedule: "message-driven" }, { runtime: "workers" }],
   ["in processes", { schedule: "message-driven" }, { runtime: "workers", isolation: "process" }],
   ["by bytes", BY_BYTES],
   ["by bytes, two stages on each worker", {

@@ -55,7 +55,7 @@ const PLANS = plans.map(({ hasEdges, ...plan }) => ({
 }));
 
 /** Orders of each plan, in turn by each strategy, and one plain. */
-const RUNS = atDepth(10, 151);
+const RUNS = atDepth(5, 151);
 
 for (const plan of PLANS) {
   simulationTest(

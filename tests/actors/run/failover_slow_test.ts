@@ -16,19 +16,23 @@ const SIZES: Sizes = { ...SMALL, hidden: 16, seq: 8, microBatches: 4, steps: 4 }
 
 const RUN = { device: "native", workers: 2, failover: "resize", retries: 0 } as const;
 
+const THREADS = "2×2 in threads, with a layout and buckets of its stages";
+
 /** Runs, the depth of the one pipeline that remains, and the actions before each loss. */
 const RUNS: Readonly<Record<string, readonly [Partial<TrainOptions>, number, readonly number[]]>> =
   {
-    "2×2 in threads": [{ schedule: "1f1b", replicas: 2 }, 3, atDepth([9], [0, 9, 20, 30])],
-    "3×2, message-driven": [{ schedule: "message-driven", replicas: 3 }, 5, [15]],
-    "2×2 with many buckets": [{ schedule: "1f1b", replicas: 2, bucketSize: 100 }, 3, [21]],
-    "2×2 in processes, zero bubble, without clipping": [
-      { schedule: "zb-h1", replicas: 2, clip: 0, isolation: "process" },
+    [THREADS]: [
+      { schedule: "1f1b", replicas: 2, layout: "E,1|1,H", bucketSize: 4000 },
       3,
+      atDepth([9], [0, 9, 20, 30]),
+    ],
+    "3×2 with many buckets, message-driven": [
+      { schedule: "message-driven", replicas: 3, bucketSize: 100 },
+      5,
       [15],
     ],
-    "2×2 with a layout and buckets of its stages": [
-      { schedule: "1f1b", replicas: 2, layout: "E,1|1,H", bucketSize: 4000 },
+    "2×2 in processes, zero bubble, without clipping": [
+      { schedule: "zb-h1", replicas: 2, clip: 0, isolation: "process" },
       3,
       [15],
     ],
@@ -103,7 +107,7 @@ for (const isolation of atDepth(["worker"] as const, ["worker", "process"] as co
     assert.equal(lines.filter((line) => line.endsWith("the step is taken again")).length, 2);
     assert.match(lines.join("\n"), /worker-3 is excluded: its results were wrong 2 times/);
     assert.deepEqual(eventsOf(events, "resize").map(({ step, to }) => [step, to.depth]), [[4, 3]]);
-    const [end] = eventsOf(events, "end"), { bits } = await serial("2×2 in threads");
+    const [end] = eventsOf(events, "end"), { bits } = await serial(THREADS);
     assert.equal(end!.weightsHash, bits.hash);
   });
 }
@@ -137,7 +141,7 @@ deepTest(
   },
 );
 
-Deno.test("a lost stage without a copy restarts all workers", async () => {
+deepTest("a lost stage without a copy restarts all workers", async () => {
   const options = { ...RUN, schedule: "1f1b", retries: 1 } as const;
   const faults = [{ worker: 1, afterActions: 9, kind: "exit" }] as const;
   const run = await outcome(SIZES, { ...options, faults });

@@ -112,9 +112,9 @@ testNeeding(
     const faults = [{ worker: 1, afterActions: 9, kind: "throw" }] as const;
     const bits = (await run({ runtime: "serial" })).bits;
     const CASES: readonly Options[] = [
-      ...["gpipe", "1f1b", "zb-h1", "hanayo"].map((schedule) =>
-        ({ schedule, runtime: "local" } as const)
-      ),
+      ...["gpipe", "1f1b", "zb-h1", "hanayo"].map((
+        schedule,
+      ) => ({ schedule, runtime: "local" } as const)),
       {},
       { isolation: "process" },
       { recompute: "full" },

@@ -10,10 +10,14 @@ import { deflateRawSync } from "node:zlib";
 /** File of the module: text, so that it can be imported from any location. */
 const MODULE_FILE = new URL("./simd_module.ts", import.meta.url);
 
-/** Options of the compiler: memory is imported and shared, up to 4 GiB; the module has none. */
+/**
+ * Options of the compiler: memory is imported and shared, up to 4 GiB; the module has none. It has at
+ * least one page, since each load from less takes a second comparison where addresses are checked.
+ */
 const OPTIONS = [
   ...["-O3", "--noAssert", "--runtime", "stub", "--use", "abort="],
-  ...["--importMemory", "--noExportMemory", "--sharedMemory", "--maximumMemory", "65536"],
+  ...["--importMemory", "--noExportMemory", "--sharedMemory", "--initialMemory", "1"],
+  ...["--maximumMemory", "65536"],
   ...["--enable", "simd", "--enable", "relaxed-simd", "--enable", "threads"],
 ];
 

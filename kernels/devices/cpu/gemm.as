@@ -1,5 +1,5 @@
 /**
- * Products of matrices, in tiles of four rows and twelve columns that stay in registers.
+ * Products of matrices, in tiles of four rows and eight columns that stay in registers.
  *
  * Operands are first copied in the order in which tiles read them, in blocks that fit into a core's
  * cache. Every element of a result is a sum over `k` in the same order, independent of the sizes and
@@ -10,9 +10,9 @@
 import { NUMBER } from "./vectors";
 
 /** Rows and columns of a tile. */
-const ROWS = 4, COLUMNS = 12;
+const ROWS = 4, COLUMNS = 8;
 /** Sizes of the copied blocks: depth, rows of a, columns of b. */
-const DEPTH = 256, BLOCK_ROWS = 128, BLOCK_COLUMNS = 504;
+const DEPTH = 256, BLOCK_ROWS = 128, BLOCK_COLUMNS = 512;
 /** Offsets of the copies and a tile in the working memory. */
 const B_AT: usize = BLOCK_ROWS * DEPTH * NUMBER, TILE_AT: usize = B_AT + BLOCK_COLUMNS * DEPTH * NUMBER;
 
@@ -175,48 +175,42 @@ function copyTile(height: i32, width: i32, tile: usize, c: usize, cRow: i32, y: 
   }
 }
 
-/** Writes three vectors of a row. */
+/** Writes two vectors of a row. */
 // @ts-ignore: decorator
 @inline
-function storeRow(c: usize, y: usize, first: v128, second: v128, third: v128): void {
+function storeRow(c: usize, y: usize, first: v128, second: v128): void {
   if (c) {
     first = f32x4.add(first, v128.load(c));
     second = f32x4.add(second, v128.load(c, 16));
-    third = f32x4.add(third, v128.load(c, 32));
   }
   v128.store(y, first);
   v128.store(y, second, 16);
-  v128.store(y, third, 32);
 }
 
-/** Computes one whole tile; its twelve sums stay in registers. */
+/**
+ * Computes one whole tile. Engines keep one of the 16 registers, and twelve sums with their operands
+ * need more. Deno compares each address with the size of memory, so a step has only three loads.
+ */
 function multiply(depth: i32, a: usize, b: usize, c: usize, cBytes: usize, y: usize, yBytes: usize): void {
   let s00 = f32x4.splat(0);
-  let s01 = s00, s02 = s00;
-  let s10 = s00, s11 = s00, s12 = s00;
-  let s20 = s00, s21 = s00, s22 = s00;
-  let s30 = s00, s31 = s00, s32 = s00;
+  let s01 = s00, s10 = s00, s11 = s00, s20 = s00, s21 = s00, s30 = s00, s31 = s00;
   for (let p = 0; p < depth; p++, a += ROWS * NUMBER, b += COLUMNS * NUMBER) {
-    const b0 = v128.load(b), b1 = v128.load(b, 16), b2 = v128.load(b, 32);
-    const a0 = v128.load_splat<f32>(a, 0);
+    const column = v128.load(a), b0 = v128.load(b), b1 = v128.load(b, 16);
+    const a0 = v128.shuffle<i32>(column, column, 0, 0, 0, 0);
     s00 = f32x4.relaxed_madd(a0, b0, s00);
     s01 = f32x4.relaxed_madd(a0, b1, s01);
-    s02 = f32x4.relaxed_madd(a0, b2, s02);
-    const a1 = v128.load_splat<f32>(a, 4);
+    const a1 = v128.shuffle<i32>(column, column, 1, 1, 1, 1);
     s10 = f32x4.relaxed_madd(a1, b0, s10);
     s11 = f32x4.relaxed_madd(a1, b1, s11);
-    s12 = f32x4.relaxed_madd(a1, b2, s12);
-    const a2 = v128.load_splat<f32>(a, 8);
+    const a2 = v128.shuffle<i32>(column, column, 2, 2, 2, 2);
     s20 = f32x4.relaxed_madd(a2, b0, s20);
     s21 = f32x4.relaxed_madd(a2, b1, s21);
-    s22 = f32x4.relaxed_madd(a2, b2, s22);
-    const a3 = v128.load_splat<f32>(a, 12);
+    const a3 = v128.shuffle<i32>(column, column, 3, 3, 3, 3);
     s30 = f32x4.relaxed_madd(a3, b0, s30);
     s31 = f32x4.relaxed_madd(a3, b1, s31);
-    s32 = f32x4.relaxed_madd(a3, b2, s32);
   }
-  storeRow(c, y, s00, s01, s02);
-  storeRow(c ? c + 1 * cBytes : 0, y + 1 * yBytes, s10, s11, s12);
-  storeRow(c ? c + 2 * cBytes : 0, y + 2 * yBytes, s20, s21, s22);
-  storeRow(c ? c + 3 * cBytes : 0, y + 3 * yBytes, s30, s31, s32);
+  storeRow(c, y, s00, s01);
+  storeRow(c ? c + 1 * cBytes : 0, y + 1 * yBytes, s10, s11);
+  storeRow(c ? c + 2 * cBytes : 0, y + 2 * yBytes, s20, s21);
+  storeRow(c ? c + 3 * cBytes : 0, y + 3 * yBytes, s30, s31);
 }

@@ -101,7 +101,7 @@ type SimdNode = (
 ) => SimdCall | undefined;
 
 /** Bytes of working memory of a product: packed blocks of `gemm.as`, and a tile. */
-const WORK_BYTES = 4 * (256 * (128 + 504) + 4 * 12);
+const WORK_BYTES = 4 * (256 * (128 + 512) + 4 * 8);
 
 const isTransposed = (node: NodeProto, name: string) => intOf(node, name, 0) === 1;
 

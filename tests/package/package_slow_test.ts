@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { inFolder, jsonLines, TINY, trainJson } from "../console/command.ts";
+import { inFolder, jsonLines, TINY, trainHere } from "../console/command.ts";
 import { IS_DEEP } from "../depth.ts";
 import { filesBelow, ROOT } from "../repository.ts";
 import {
@@ -33,13 +33,17 @@ async function ownFolder(parent: string): Promise<string> {
   return own;
 }
 
-/** Runs the script, which ends, has learnt, and has a run that the command knows. */
+/** Runs the script, which ends and has learnt. */
 async function runScript(own: string, env: Environment): Promise<void> {
   const { stdout } = await deno(own, ["run", "-A", "flowers.ts"], env);
   const held = [...stdout.matchAll(/^after step \d+: held-out loss .* accuracy (\S+)$/gm)];
   assert.equal(held.length, 6, stdout);
   assert.ok(Number(held.at(-1)![1]) > 0.9, stdout);
   assert.match(stdout, /\nsetosa\n$/);
+}
+
+/** The script has made a run, which it continues and the command knows. */
+async function runScriptAgain(own: string, env: Environment): Promise<void> {
   const again = await deno(own, ["run", "-A", "flowers.ts"], env);
   assert.match(again.stdout, /\nsetosa\n$/, "a run at its end is continued, too");
   const plot = await deno(own, [...COMMAND, "plot", "flowers", "--metric", "accuracy"], env);
@@ -51,7 +55,7 @@ const TRAIN = [...TINY, "--workers", "2", "--steps", "2", "--text", join(ROOT, "
 
 /** Trains with the published command, in workers and processes, with a dashboard and a journal. */
 async function trainPublished(own: string, env: Environment): Promise<void> {
-  const { last } = await trainJson(TRAIN);
+  const { last } = await trainHere(TRAIN);
   for (const isolation of ["worker", "process"]) {
     const train = [...COMMAND, "train", ...TRAIN, "--isolation", isolation, "--json"];
     // The files of a dashboard are part of the package, too.
@@ -107,6 +111,7 @@ Deno.test("the published package", (t) =>
         await deno(own, ["check", "flowers.ts"], env);
       }
       await runScript(own, env);
+      await runScriptAgain(own, env);
     });
   }));
 

@@ -12,7 +12,7 @@ import { decodePayload, encodePayload } from "../../../actors/simulation/journal
 import { readJournal } from "../../../testing.ts";
 import { checksummed, type Forged, recordsOf } from "../../actors/simulation/forged.ts";
 import { HANG_LIMIT_MS } from "../../hang_limit.ts";
-import { folderTest } from "../../in_folder.ts";
+import { folderTest, inFolder } from "../../in_folder.ts";
 import {
   jsonLines,
   refusalHere,
@@ -364,13 +364,22 @@ folderTest(
   },
 );
 
-/** The black box of a run whose weights become infinite in step 1. */
+let failed: Promise<Uint8Array> | undefined;
+
+/** The black box of a run whose weights become infinite in step 1; it is made once. */
 async function boxIn(folder: string): Promise<string> {
-  const out = join(folder, "run"), how = words`--workers 2 --replicas 2 --steps 9 --out ${out}`;
-  const failing = words`--lr 1e30 --clip 0 --black-box 100`;
-  const { code } = await runHere(["train", ...TINY, ...how, ...failing]);
-  assert.equal(code, 1);
-  return join(out, "black-box");
+  const box = join(folder, "black-box");
+  await Deno.writeFile(
+    box,
+    await (failed ??= inFolder(async (folder) => {
+      const how = words`--workers 2 --replicas 2 --steps 9 --runtime local --out ${folder}/run`;
+      const failing = words`--lr 1e30 --clip 0 --black-box 100`;
+      const { code } = await runHere(["train", ...TINY, ...how, ...failing]);
+      assert.equal(code, 1);
+      return await Deno.readFile(join(folder, "run", "black-box"));
+    })),
+  );
+  return box;
 }
 
 /** Changes a bit of the first activation that worker 1 has received, as a fault of memory does. */
@@ -425,9 +434,9 @@ folderTest("a black box that was cut or changed is refused in a sentence", async
 
 folderTest("a worker of a killed program replays, and a changed bit is found", async (folder) => {
   const out = join(folder, "run"), moved = join(folder, "moved"), box = join(moved, "black-box");
-  const how = words`--workers 2 --replicas 2 --steps 99999 --checkpoint-every 10 --out ${out}`;
-  const run = new Running([...TRAIN, ...TINY, ...how, "--black-box=20"]);
-  await run.printed("stdout", /after step 50:/);
+  const how = words`--workers 2 --replicas 2 --steps 99999 --checkpoint-every 4 --out ${out}`;
+  const run = new Running([...TRAIN, ...TINY, ...how, "--json", "--black-box=1"]);
+  await run.printed("stdout", /"step":16,/);
   run.kill();
   await run.end(HANG_LIMIT_MS);
   await Deno.rename(out, moved);
@@ -452,7 +461,7 @@ folderTest("a worker of a killed program replays, and a changed bit is found", a
 
 folderTest("a run that ends well leaves no black box", async (folder) => {
   const out = join(folder, "run"), refuse = (...args: string[]) => ["train", ...TINY, ...args];
-  await troupe(0, "train", ...RUN, "--out", out, "--black-box=5");
+  await troupe(0, ...words`train ${TINY} --workers 1 --steps 2 --out ${out} --black-box=5`);
   assert.ok(!Array.from(Deno.readDirSync(out)).some(({ name }) => name === "black-box"));
   const box = words`--black-box 5 --steps 1`, cannot = /^Cannot keep a black box: the /;
   await refusedHere(refuse(...box, ...words`--runtime serial --out ${out}2`), cannot);

@@ -28,7 +28,7 @@ async function planIn(folder: string, change: object = {}): Promise<string[]> {
 }
 
 folderTest("plans are printed and written as JSON, with reasons", async (folder) => {
-  const args = await planIn(folder), few = ["--schedules", "1f1b,gpipe,zb-h1"];
+  const args = await planIn(folder), few = ["--schedules", "1f1b,zb-h1"];
   const table = await printedHere(...args, ...few);
   assert.match(table, /^8 samples a step on 2 devices of a made-up cluster \(stated\):$/m);
   assert.match(table, /^ 1 {2}\S.*%\s+[\d.–]+$/m);

@@ -284,7 +284,7 @@ folderTest(
   async (folder) => {
     const tokens = await writeTokens(folder, someTokens(2000)), out = join(folder, "run");
     const base = words`--layers 2 --hidden 32 --heads 2 --seq 32 --vocab 256 --micro-batch-size 2
-    --micro-batches 8 --workers 2 --device reference --tokens ${tokens} --steps 1`;
+    --micro-batches 8 --workers 2 --device native --tokens ${tokens} --steps 1`;
     const flagsOf = async (run: string) => {
       const { schedule, order, chunks, ["activation-limit"]: limit } = (await readCheckpoint(run))!
         .config.run as Record<string, unknown>;
@@ -304,8 +304,7 @@ folderTest(
     const chosen = await flagsOf(out);
     assert.notDeepEqual(chosen, free);
     assert.equal(lines.at(-1)!.weightsHash, first.last.weightsHash);
-    const resume =
-      words`--resume ${out} --tokens ${tokens} --device reference --workers 2 --steps 2`;
+    const resume = words`--resume ${out} --tokens ${tokens} --device native --workers 2 --steps 2`;
     const { stderr } = await trainSaying([...resume, "--micro-batches", "8", "--schedule", "auto"]);
     assert.match(stderr, /: as before$/m);
     assert.deepEqual(await flagsOf(out), chosen);

@@ -65,7 +65,7 @@ const slotsOf = (backward: Way["backward"]) => backward === "split" ? BATCHES.le
 
 /** Every sixth way, or fewer: with several policies and intervals, and both kinds. */
 const someWays = (first: number, every = 6) =>
-  atDepth(WAYS.filter((_, i) => i % every === first), WAYS);
+  atDepth(WAYS.filter((_, i) => i % every === first % every), WAYS);
 
 const KEY: DropoutKey = { seed: 7, step: 3, microBatch: 0 };
 /** Rows, widths and a vocabulary at which another order of additions has other bits. */

@@ -1,9 +1,8 @@
 /**
  * Runs the tests of `deno task test`, or of `deno task test:deep` where `TROUPE_TEST` is `deep`.
  *
- * The files of `_alone_test.ts` run one after another in their own process, beside the others.
- * Formatting, lint and types, which need one core, are checked beside them. The exit code is 1 if a
- * check or a test fails.
+ * The files of `_alone_test.ts` run one after another in their own process, beside the others. The
+ * exit code is 1 if a test fails.
  *
  * @module
  */
@@ -15,16 +14,16 @@ const JOBS = navigator.hardwareConcurrency + 1;
 
 const LATER = IS_DEEP ? [] : ["**/*_deep_test.ts"];
 
-async function isPassed(args: readonly string[], jobs = 1): Promise<boolean> {
-  const env = { DENO_JOBS: `${jobs}` };
-  return (await new Deno.Command(Deno.execPath(), { args: [...args], env }).spawn().status).success;
+async function isPassed(jobs: number, ...args: readonly string[]): Promise<boolean> {
+  const { success } = await new Deno.Command(Deno.execPath(), {
+    args: ["test", "-A", "--no-check", "--parallel", ...args],
+    env: { DENO_JOBS: `${jobs}` },
+  }).spawn().status;
+  return success;
 }
 
-const test = (...args: readonly string[]) => ["test", "-A", "--no-check", "--parallel", ...args];
-
 const passed = await Promise.all([
-  isPassed(["task", "check"]),
-  isPassed(test(`--ignore=${["**/*_alone_test.ts", ...LATER].join(",")}`), JOBS),
-  isPassed(test("**/*_alone_test.ts")),
+  isPassed(JOBS, `--ignore=${["**/*_alone_test.ts", ...LATER].join(",")}`),
+  isPassed(1, "**/*_alone_test.ts"),
 ]);
 if (passed.includes(false)) Deno.exit(1);

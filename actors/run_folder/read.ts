@@ -324,9 +324,7 @@ export function makeRunFolder(
   parent: string = RUNS_FOLDER,
 ): Disposable & { readonly path: string } {
   try {
-    const isNew = lstat(parent) === undefined;
-    if (isNew) Deno.mkdirSync(parent, { recursive: true });
-    const path = makeNext(model, parent);
+    const isNew = lstat(parent) === undefined, path = makeNext(model, parent);
     return {
       path,
       [Symbol.dispose]: () => [path, ...isNew ? [parent] : []].forEach(tryToRemove),
@@ -338,13 +336,17 @@ export function makeRunFolder(
 }
 
 function makeNext(model: string, parent: string): string {
+  const { AlreadyExists, NotFound } = Deno.errors;
   for (let tries = 1;; tries++) {
-    const path = nextRunFolder(model, parent);
     try {
+      // Another run that is refused removes it while it is empty.
+      if (lstat(parent) === undefined) Deno.mkdirSync(parent, { recursive: true });
+      const path = nextRunFolder(model, parent);
       Deno.mkdirSync(path);
       return path;
     } catch (error) {
-      if (!(error instanceof Deno.errors.AlreadyExists) || tries === TRIES_MAX) throw error;
+      const isTaken = error instanceof AlreadyExists || error instanceof NotFound;
+      if (!isTaken || tries === TRIES_MAX) throw error;
     }
   }
 }

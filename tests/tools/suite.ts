@@ -9,8 +9,8 @@
 
 import { IS_DEEP } from "../depth.ts";
 
-/** Tests also wait, for processes and timers: two files more than there are cores keep all busy. */
-const JOBS = navigator.hardwareConcurrency + 2;
+/** Tests also wait, for processes and timers: one file more than there are cores keeps all busy. */
+const JOBS = navigator.hardwareConcurrency + 1;
 
 const LATER = IS_DEEP ? [] : ["**/*_deep_test.ts"];
 

@@ -165,6 +165,14 @@ folderTest("a refused run leaves no folder, and no number is used twice", async 
   await Deno.writeTextFile(join(folder, "file"), "");
   const noFolder = /^RangeError: Cannot begin a run: .*file must be a writable folder, .*Not a dir/;
   assert.throws(() => makeRunFolder("gpt", join(folder, "file")), noFolder);
+  // Another refused run removes the empty folder at the worst moment, once.
+  const { mkdirSync } = Deno, others = join(folder, "others");
+  Deno.mkdirSync = (path, options) => {
+    if (!options) Deno.removeSync(others);
+    if (!options) Deno.mkdirSync = mkdirSync;
+    mkdirSync(path, options);
+  };
+  assert.equal(makeRunFolder("gpt", others).path, join(others, "gpt-1"));
 });
 
 /** Reads what a run has left, and expects a refusal in one sentence. */

@@ -296,8 +296,8 @@ export async function writeNewFolder(
 }
 
 /**
- * Makes or replaces a folder of a locked run. In the end the new or the old one is complete; what
- * crashes have left of it is removed.
+ * Makes or replaces a folder of a locked run. The old one stays until the new one is durable; what
+ * crashes have left is removed first.
  *
  * @throws {Error} if `fill` fails, or with the reason, such as a full disk.
  */

@@ -63,10 +63,10 @@ const PATTERNS = {
 /** The name of a checkpoint's folder. */
 export const stepName = (step: number): string => `step-${String(step).padStart(8, "0")}`;
 
-/** The name under which a checkpoint is written. */
-export const unfinishedName = (step: number): string => `.${stepName(step)}-${crypto.randomUUID()}`;
+/** The name of a folder until it is complete. */
+export const unfinishedName = (folder: string): string => `.${folder}-${crypto.randomUUID()}`;
 
-/** The names under which a folder was written, or made way for another, before a crash. */
+/** The names that a crash has left of a folder: unfinished ones, and those of what made way. */
 export function unfinishedNames(folder: string, names: readonly string[]): string[] {
   const pattern = new RegExp(`^\\.${RegExp.escape(folder)}-${UUID}(-old)?$`);
   return names.filter((name) => pattern.test(name));

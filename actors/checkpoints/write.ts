@@ -292,7 +292,8 @@ export async function writeNewFolder(
   fill: (files: NewFiles) => Promise<unknown>,
   signal?: AbortSignal,
 ): Promise<void> {
-  await writeNew(path, "folder", fill, signal, Deno.rename);
+  await checkNew(path, "folder");
+  await writeUnfinished(path, fill, Deno.rename, signal);
 }
 
 /**
@@ -308,7 +309,8 @@ export async function writeOwnFolder(
   const target = resolve(path), parent = dirname(target);
   const left = unfinishedNames(basename(target), await folderEntries(parent));
   for (const name of left) await Deno.remove(join(parent, name), { recursive: true });
-  await writeNew(path, undefined, fill, undefined, (from) => replaceFolder(Deno, from, target));
+  const replace = (from: string) => replaceFolder(Deno, from, target);
+  await writeUnfinished(path, fill, replace, undefined, "what was there stays");
 }
 
 /**
@@ -324,22 +326,23 @@ export async function writeNewFile(
   signal?: AbortSignal,
 ): Promise<void> {
   const name = basename(resolve(path)), fill = (files: NewFiles) => files.write(name, bytes);
-  await writeNew(path, "file", fill, signal, async (from, target) => {
+  await checkNew(path, "file");
+  await writeUnfinished(path, fill, async (from, target) => {
     await Deno.rename(join(from, name), target);
     await Deno.remove(from);
-  });
+  }, signal);
 }
 
-async function writeNew(
+/** Fills an unfinished folder beside a path, and puts it there. */
+async function writeUnfinished(
   path: string,
-  kind: "folder" | "file" | undefined,
   fill: (files: NewFiles) => Promise<unknown>,
-  signal: AbortSignal | undefined,
   place: (temporary: string, target: string) => Promise<void>,
+  signal?: AbortSignal,
+  afterFailure = "nothing is left there",
 ): Promise<void> {
-  if (kind) await checkNew(path, kind);
   const target = resolve(path), parent = dirname(target);
-  const temporary = join(parent, `.${basename(target)}-${crypto.randomUUID()}`);
+  const temporary = join(parent, unfinishedName(basename(target)));
   try {
     await makeFolder(Deno, parent);
     await Deno.mkdir(temporary);
@@ -350,7 +353,7 @@ async function writeNew(
     await Deno.remove(temporary, { recursive: true }).catch(() => {});
     signal?.throwIfAborted();
     if (/^Cannot /.test((cause as Error).message)) throw cause; // what `fill` says in a sentence
-    throw diskError(path, cause, "nothing is left there");
+    throw diskError(path, cause, afterFailure);
   }
 }
 
@@ -513,7 +516,7 @@ export async function writeFolder(
   fill: (files: NewFiles, folder: string) => Promise<Manifest>,
 ): Promise<string> {
   const target = join(directory, stepName(step));
-  const temporary = join(directory, unfinishedName(step));
+  const temporary = join(directory, unfinishedName(stepName(step)));
   try {
     await makeFolder(disk, resolve(directory));
     await disk.mkdir(temporary);

@@ -111,10 +111,9 @@ testNeeding(
     const run: Train = (options) => outcome(sizes, { precision: "bf16", workers: 2, ...options });
     const faults = [{ worker: 1, afterActions: 9, kind: "throw" }] as const;
     const bits = (await run({ runtime: "serial" })).bits;
+    const local = { runtime: "local" } as const;
     const CASES: readonly Options[] = [
-      ...["gpipe", "1f1b", "zb-h1", "hanayo"].map((
-        schedule,
-      ) => ({ schedule, runtime: "local" } as const)),
+      ...["gpipe", "1f1b", "zb-h1", "hanayo"].map((schedule) => ({ ...local, schedule })),
       {},
       { isolation: "process" },
       { recompute: "full" },
@@ -125,7 +124,7 @@ testNeeding(
       assert.deepEqual(found, bits, JSON.stringify(options));
       assert.match(end.matrix!, /^(oneDNN|MLAS) \d+\.\d+\.\d+$/);
     }
-    await trainTwice(run, { schedule: "chimera", runtime: "local" });
+    await trainTwice(run, { ...local, schedule: "chimera" });
     await inFolder(async (directory) => {
       const checkpoint = { directory, config: {} };
       await run({ checkpoint, steps: 1 });

@@ -3,7 +3,6 @@
 import assert from "node:assert/strict";
 import { basename, join } from "node:path";
 import { readAdapterConfig } from "../../../actors/checkpoints/peft.ts";
-import { folderEntries } from "../../../actors/checkpoints/format.ts";
 import { readCheckpoint } from "../../../actors/checkpoints/read.ts";
 import type { TrainEvent } from "../../../actors/options/train_events.ts";
 import type { TrainOptions } from "../../../actors/options/train_options.ts";
@@ -14,7 +13,7 @@ import { readCurves } from "../../../console/run_files/losses.ts";
 import { compileModel, gpt2 } from "../../../kernels/mod.ts";
 import { initialValues, isLora } from "../../../kernels/internal.ts";
 import { atDepth } from "../../depth.ts";
-import { folderTest } from "../../in_folder.ts";
+import { folderTest, namesIn } from "../../in_folder.ts";
 import { batchesOf, type Outcome, outcome, type Sizes, SMALL, trained } from "../runs.ts";
 
 const SIZES: Sizes = { ...SMALL, hidden: 16, seq: 8, vocab: 32, microBatches: 4, steps: 3 };
@@ -271,7 +270,7 @@ folderTest(
     }
     const found = await resumed([second!, third!, late]);
     assert.equal(found.failure, undefined);
-    const names = await folderEntries(out);
+    const names = await namesIn(out);
     assert.deepEqual(names.filter((name) => name.startsWith(".job")), []);
     for (const [name, { hash, losses }] of found.bits) {
       assert.deepEqual([name, hash], [name, bits.get(name)!.hash]);

@@ -372,7 +372,7 @@ async function boxIn(folder: string): Promise<string> {
   await Deno.writeFile(
     box,
     await (failed ??= inFolder(async (folder) => {
-      const how = words`--workers 2 --replicas 2 --steps 9 --runtime local --out ${folder}/run`;
+      const how = words`--workers 2 --replicas 2 --steps 9 --out ${folder}/run`;
       const failing = words`--lr 1e30 --clip 0 --black-box 100`;
       const { code } = await runHere(["train", ...TINY, ...how, ...failing]);
       assert.equal(code, 1);

@@ -168,8 +168,10 @@ folderTest("a refused run leaves no folder, and no number is used twice", async 
   // Another refused run removes the empty folder at the worst moment, once.
   const { mkdirSync } = Deno, others = join(folder, "others");
   Deno.mkdirSync = (path, options) => {
-    if (!options) Deno.removeSync(others);
-    if (!options) Deno.mkdirSync = mkdirSync;
+    if (!options) {
+      Deno.mkdirSync = mkdirSync;
+      Deno.removeSync(others);
+    }
     mkdirSync(path, options);
   };
   assert.equal(makeRunFolder("gpt", others).path, join(others, "gpt-1"));

@@ -37,12 +37,18 @@ const MAX_DRAIN = 65_536;
 /** Event-loop turns without a frame after which a dead isolate's channel counts as empty. */
 const QUIET_TURNS = 4;
 
+/** Closes those of the values that are ports. */
+function closePorts(values: readonly Transferable[]): void {
+  for (const value of values) if (value instanceof MessagePort) value.close();
+}
+
 /** One end of a channel; frames of each direction keep their order. */
 export class PortChannel {
   readonly #receive: (frame: unknown) => void;
   #sent = 0;
   #received = 0;
   #isListening = false;
+  #isClosed = false;
   /**
    * Frames received out of order: draining can overtake a frame that the event loop already holds.
    */
@@ -53,8 +59,14 @@ export class PortChannel {
     this.#receive = receive;
   }
 
-  /** Sends a frame. @throws {DOMException} when it cannot be cloned. */
+  /**
+   * Sends a frame. After {@linkcode close} it is lost, and its ports are closed.
+   *
+   * @throws {DOMException} when the frame cannot be cloned.
+   */
   send(frame: unknown, transfer: readonly Transferable[]): void {
+    // A closed port ignores the message and leaves its ports open.
+    if (this.#isClosed) return closePorts(transfer);
     const numbered: Numbered = new Map([[this.#sent, frame]]);
     cloning(() => (checkTransfer(transfer), this.port.postMessage(numbered, [...transfer])));
     // Not incremented earlier, because a frame that cannot be cloned is not sent.
@@ -97,6 +109,7 @@ export class PortChannel {
   /** Closes both ends. */
   close(): void {
     this.#isListening = false;
+    this.#isClosed = true;
     this.port.close();
   }
 

@@ -119,6 +119,17 @@ Deno.test("an isolate that is gone gets nothing, and the addresses that it still
   });
 });
 
+Deno.test("worker: a port that is sent to an ended worker is closed", async () => {
+  const request = { isolate: 1, memoryLimitMb: undefined, transfer: [], receive() {} };
+  const worker = WORKER_TRANSPORT.open({ stopGraceMs }).start({ ...request, boot: {} });
+  worker.kill();
+  await worker.gone;
+  const { port1, port2 } = new MessageChannel();
+  worker.send({ kind: "accept", address: port2 }, [port2]);
+  port1.close();
+  assert.throws(() => structuredClone(0, { transfer: [port2] }), { name: "DataCloneError" });
+});
+
 const BROKEN: Record<string, (whole: RemoteIsolate) => Partial<RemoteIsolate>> = {
   "never tells of an end": () => ({ gone: never() }),
   "never ends": () => ({ ended: never() }),

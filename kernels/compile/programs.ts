@@ -221,7 +221,7 @@ export function savedValues(
     if (again) pending.push(...value.node.inputs);
     else saved.add(value);
   }
-  return [...saved].sort((a, b) => a.node!.id - b.node!.id || a.name.localeCompare(b.name));
+  return [...saved].sort((a, b) => a.node!.id - b.node!.id || (a.name < b.name ? -1 : 1));
 }
 
 /** Operations whose result may overwrite their first operand, element by element. */

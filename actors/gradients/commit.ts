@@ -24,6 +24,7 @@ import {
   type JobShare,
   keyed,
   refusal,
+  type Stage,
   type StageState,
 } from "../../kernels/internal.ts";
 import type { Schedule } from "../../schedules/mod.ts";
@@ -381,7 +382,7 @@ function indexOfNonFinite(values: Float32Array): number {
 const { crc32 } = builtin("node:zlib");
 
 /** The first digest of a sequence of arrays. */
-export const NO_DIGEST = 17;
+const NO_DIGEST = 17;
 
 /**
  * Returns the digest of an array, after those before it: CRC-32, which any change within 32 bits in a
@@ -405,6 +406,16 @@ export function digestOf(
 /** Returns the digest of values that cross the border of a stage. */
 export const digestOfValues = (values: StageValues): number =>
   Object.values(keyed(values)).reduce((sum, array) => digestOf(array, sum), NO_DIGEST);
+
+/** Returns the digest of all gradients of a stage, or of its weights and moments. */
+export async function digestOfStage(
+  kernels: Pick<Stage, "scan">,
+  what: "gradients" | "state",
+): Promise<number> {
+  let digest = NO_DIGEST;
+  await kernels.scan(what, (piece) => digest = digestOf(piece, digest));
+  return digest;
+}
 
 /** The digest of a copy of a stage. */
 export interface CopyDigest {

@@ -21,7 +21,7 @@ import {
   type Reducer,
   sumsOf,
 } from "./all_reduce.ts";
-import { type CopyDigest, digestOf, type GradientSquares, NO_DIGEST } from "./commit.ts";
+import { type CopyDigest, digestOfStage, type GradientSquares } from "./commit.ts";
 
 /** Options of the all-reduce. */
 export interface ReduceOptions {
@@ -72,6 +72,7 @@ export interface SyncedCopy {
     | "readGradients"
     | "writeGradients"
     | "gradientSquares"
+    | "scan"
     | "beginStep"
     | "stepBucket"
   >;
@@ -177,14 +178,10 @@ class CopySync {
     for (const chunk of this.#chunks.keys()) this.offerChunk(chunk);
   }
 
-  /** Returns the digest of all sums, read bucket by bucket. */
+  /** Returns the digest of all sums. */
   async digest(): Promise<CopyDigest> {
     const { stage, rank, kernels } = this.copy;
-    let digest = NO_DIGEST;
-    for (const { offset, length } of kernels.buckets) {
-      digest = digestOf(await kernels.readGradients(offset, length), digest);
-    }
-    return { stage, rank, digest };
+    return { stage, rank, digest: await digestOfStage(kernels, "gradients") };
   }
 
   /** Sums of squares of the gradients, each tied parameter once. */

@@ -24,8 +24,7 @@ import { type HeldState, parameterOf } from "../checkpoints/tensors.ts";
 import {
   assertFinite,
   type CopyDigest,
-  digestOf,
-  NO_DIGEST,
+  digestOfStage,
   NonFiniteError,
 } from "../gradients/commit.ts";
 import type { ActorFactory, ActorSpec, Context, Handlers } from "../runtime/mod.ts";
@@ -87,13 +86,8 @@ function controlHandlers(worker: Worker): Partial<Handlers<WorkerMessage>> {
     async Digest() {
       const digests: CopyDigest[] = [];
       for (const { stage, rank, kernels } of copies.all) {
-        const { weights, moments } = await ctx.busy(() => kernels.save());
-        const all = [...weights.values(), ...moments.values()];
-        digests.push({
-          stage,
-          rank,
-          digest: all.reduce((sum, one) => digestOf(one, sum), NO_DIGEST),
-        });
+        const digest = await ctx.busy(() => digestOfStage(kernels, "state"));
+        digests.push({ stage, rank, digest });
       }
       send(worker, { type: "Digested", worker: init.worker, digests });
     },

@@ -501,6 +501,11 @@ export class FakeStage implements StageKernels {
     return Promise.resolve(Float32Array.from(read));
   }
 
+  scan(...[what, see]: Parameters<Stage["scan"]>): Promise<void> {
+    see(what === "state" ? this.#newest : this.#gradients);
+    return Promise.resolve();
+  }
+
   save(): ReturnType<Stage["save"]> {
     const weights = new Map<string, Float32Array>();
     for (const [name, { offset, length }] of this.#ranges) {

@@ -114,7 +114,7 @@ export async function readFlat(
 }
 
 /** Copies the elements from `offset` to the host. */
-async function readFlatInto(
+export async function readFlatInto(
   device: Device,
   flat: FlatTensor,
   offset: number,

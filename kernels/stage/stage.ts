@@ -18,7 +18,13 @@ import {
   slicesOf,
   type StageProgram,
 } from "../compile/programs.ts";
-import type { Device, Kernel, MessageArray, StageValues } from "../devices/device.ts";
+import {
+  type Device,
+  HOST_ARRAYS,
+  type Kernel,
+  type MessageArray,
+  type StageValues,
+} from "../devices/device.ts";
 import type { IntermediateBytes } from "../devices/cpu/parts.ts";
 import { type DeviceName, DEVICES } from "../devices/table.ts";
 import { elementCount } from "../graph/shapes.ts";
@@ -51,6 +57,7 @@ import {
   type Bucket,
   partOf,
   readFlat,
+  readFlatInto,
   readStateInto,
   writeFlat,
   writeState,
@@ -97,6 +104,9 @@ export interface StageParts {
   readonly first: number;
   readonly options: StageOptions;
 }
+
+/** Elements of a piece of {@linkcode Stage.scan}, small enough to stay in a CPU's cache. */
+const SCANNED_ELEMENTS = 131_072;
 
 /** A stage on a device. Made by {@linkcode openStage}; calls must be awaited one after the other. */
 export class Stage {
@@ -389,38 +399,70 @@ export class Stage {
    * @throws {RangeError} when the stage has no tensor of such a name.
    */
   async read(parts: readonly TensorPart[]): Promise<Float32Array<ArrayBuffer>> {
-    const { device, resident: { store }, frozen } = this.#parts;
-    const { master = store.versions[this.#versions.newest]! } = store;
     const all = new Float32Array(parts.reduce((sum, { from, to }) => sum + to - from, 0));
     let at = 0;
     for (const { name, from, to } of parts) {
-      const into = all.subarray(at, at += to - from);
-      if (frozen.tensors.has(name)) {
-        await frozen.read(name, from, into);
-        continue;
-      }
-      const { state = master, range } = this.#tensor(name);
-      await readStateInto(device, state, range.offset + from, into);
+      await this.#read(name, from, all.subarray(at, at += to - from));
     }
     return all;
   }
 
-  /** Copies FP32 weights and moments to the host; frozen weights have no moments. */
-  async save(): Promise<StageState> {
+  async #read(name: string, from: number, into: Float32Array): Promise<void> {
+    const { device, resident: { store }, frozen } = this.#parts;
+    if (frozen.tensors.has(name)) return await frozen.read(name, from, into);
+    const { master = store.versions[this.#versions.newest]! } = store;
+    const { state = master, range } = this.#tensor(name);
+    await readStateInto(device, state, range.offset + from, into);
+  }
+
+  /** Lists the weights and moments; frozen weights have no moments. */
+  *#state(): Generator<{ readonly name: string; readonly length: number; isMoment?: boolean }> {
     const { resident: { store }, frozen, options } = this.#parts;
-    const weights = new Map<string, Float32Array>(), moments = new Map<string, Float32Array>();
-    const read = (name: string, to: number) => this.read([{ name, from: 0, to }]);
-    for (const [name, { shape }] of frozen.tensors) {
-      weights.set(name, await read(name, elementCount(shape)));
-    }
+    for (const [name, { shape }] of frozen.tensors) yield { name, length: elementCount(shape) };
     for (const { name, shape } of store.parameters) {
-      weights.set(name, await read(name, elementCount(shape)));
+      yield { name, length: elementCount(shape) };
       for (const moment of momentsOf(options.optimizer, shape)) {
-        const full = `${name}.${moment.name}`;
-        moments.set(full, await read(full, elementCount(moment.shape)));
+        const length = elementCount(moment.shape);
+        yield { name: `${name}.${moment.name}`, length, isMoment: true };
       }
     }
+  }
+
+  /** Copies FP32 weights and moments to the host. */
+  async save(): Promise<StageState> {
+    const weights = new Map<string, Float32Array>(), moments = new Map<string, Float32Array>();
+    for (const { name, length, isMoment } of this.#state()) {
+      const values = await this.read([{ name, from: 0, to: length }]);
+      (isMoment ? moments : weights).set(name, values);
+    }
     return { weights, moments };
+  }
+
+  /**
+   * Calls `see` with all gradients, or with all weights and moments, piece by piece. The pieces share
+   * one buffer, whose values change after the call: new arrays take five times as long.
+   */
+  async scan(
+    what: "gradients" | "state",
+    see: (piece: Float32Array | Float16Array) => void,
+  ): Promise<void> {
+    const { device, resident: { store: { gradients } } } = this.#parts;
+    const dtype = what === "state" ? "f32" : gradients.dtype;
+    const buffer = new HOST_ARRAYS[dtype](SCANNED_ELEMENTS) as MessageArray;
+    const scan = async (length: number, read: (from: number, into: never) => Promise<void>) => {
+      for (let from = 0; from < length; from += SCANNED_ELEMENTS) {
+        const piece = buffer.subarray(0, Math.min(SCANNED_ELEMENTS, length - from));
+        await read(from, piece as never);
+        see(piece);
+      }
+    };
+    if (what === "gradients") {
+      const all = gradients.parts.reduce((sum, { length }) => sum + length, 0);
+      return await scan(all, (from, into) => readFlatInto(device, gradients, from, into));
+    }
+    for (const { name, length } of this.#state()) {
+      await scan(length, (from, into) => this.#read(name, from, into));
+    }
   }
 
   /** Copies the accumulated gradients to the host in FP32, by full name. */

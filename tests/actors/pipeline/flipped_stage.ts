@@ -90,9 +90,9 @@ class FlippedStage extends FakeStage {
     return result;
   }
 
-  override async save() {
-    const moments = new Map([["moment", this.#moment.slice()]]);
-    return { ...await super.save(), moments };
+  override async scan(...[what, see]: Parameters<FakeStage["scan"]>) {
+    await super.scan(what, see);
+    if (what === "state") see(this.#moment);
   }
 }
 

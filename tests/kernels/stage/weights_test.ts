@@ -129,6 +129,35 @@ Deno.test("buckets of an offloaded stage can be stepped in any order", async () 
   assertSameBits(await run((order) => order.reverse()), await run((order) => order), "weights");
 });
 
+for (const precision of ["fp32", "fp16"] as const) {
+  Deno.test(`a scan in ${precision} sees all gradients, or all weights and moments, in order`, async () => {
+    // The table is longer than a piece.
+    const sizes = { layers: 1, hidden: 36, heads: 2, seq: 4, vocab: 4000 };
+    const frozen = (name: string) => name.includes("c_attn");
+    const model = compileModel(gpt2(sizes, 1), "none", { precision, frozen });
+    const [stage] = await openStages(open("native"), model, 1);
+    await train([stage!], drawTokens(1, 4, 4000), "whole");
+    await stage!.optimize(1, 0.01);
+    const scan = async (what: "gradients" | "state") => {
+      const seen: number[][] = [];
+      await stage!.scan(what, (piece) => seen.push([...piece]));
+      return seen.flat();
+    };
+    const { offset, length } = stage!.buckets.at(-1)!, { weights, moments } = await stage!.save();
+    // The difference of long arrays would take minutes to print.
+    const assertSame = (seen: readonly number[], all: readonly number[]) => {
+      assert.equal(seen.length, all.length);
+      assert.equal(seen.findIndex((value, i) => value !== all[i]), -1);
+    };
+    assertSame(await scan("gradients"), [...await stage!.readGradients(0, offset + length)]);
+    const state = [...weights].flatMap(([name, values]) => {
+      const own = [...moments].filter(([key]) => key.startsWith(`${name}.`));
+      return [values, ...own.map(([, moment]) => moment)].flatMap((one) => [...one]);
+    });
+    assertSame(await scan("state"), state);
+  });
+}
+
 const SMALL: Model = gpt2({ layers: 1, hidden: 16, heads: 2, seq: 4, vocab: 16 }, 2);
 const TOKENS = drawTokens(4, 8, 16);
 

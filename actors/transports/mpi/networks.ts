@@ -153,7 +153,7 @@ export function ownNetworks(wanted: string | undefined): RankNetworks {
   const hostname = Deno.hostname();
   const addresses = Deno.networkInterfaces()
     .filter(({ address }) => !LINK_LOCAL.test(address))
-    .toSorted((a, b) => a.family.localeCompare(b.family))
+    .toSorted((a, b) => Number(a.family === "IPv6") - Number(b.family === "IPv6"))
     .map(({ name, cidr }) => ({ name, cidr }));
   return { hostname, host: `${hostname} ${bootId()} ${networkNamespace()}`, wanted, addresses };
 }

@@ -5,7 +5,7 @@
  */
 
 import type { StageOptions, StageProgram } from "../../kernels/mod.ts";
-import { formatLayout, skipEdges } from "../../kernels/internal.ts";
+import { formatLayout, refusal, skipEdges } from "../../kernels/internal.ts";
 import { segmentsOf } from "../../kernels/stage/activations.ts";
 import {
   type LayerSkip,
@@ -100,7 +100,7 @@ export function openLayerCosts(layers: readonly LayerCost[], device: string) {
     /**
      * Returns the cost of a layer, interpolated between the measured loads.
      *
-     * @throws {RangeError} when the profile has no cost of its kind.
+     * @throws {Error} when the profile has no cost of its kind.
      */
     layer: (facts: LayerFacts, atOnce: number): FoundCost => between(loads, find(facts), atOnce),
   };
@@ -151,16 +151,15 @@ function between(loads: readonly number[], costs: readonly FoundCost[], atOnce: 
   return mapFields(a, (ms, name) => ms + share * (b[name] - ms));
 }
 
+/** No RangeError: it is the same for every run, so a planner need not try others. */
 function unknown(
   layers: readonly LayerCost[],
   { kind, precision }: LayerFacts,
   device: string,
-): RangeError {
+): Error {
   const all = new Set(layers.map((one) => `${one.kind} (${one.device}, ${one.precision})`));
-  return new RangeError(
-    `Cannot predict: the profile must have the cost of ${kind} (${device}, ${precision}), ` +
-      `received ${all.size === 0 ? "none" : [...all].join(", ")}`,
-  );
+  const must = `the profile must have the cost of ${kind} (${device}, ${precision})`;
+  return refusal("predict", must, all.size === 0 ? "none" : [...all].join(", "), Error);
 }
 
 /** A recommended cut of a model. */
@@ -189,8 +188,8 @@ interface CutRun {
  * Returns the layout with the shortest step, by the measured costs of all layers while all workers
  * compute.
  *
- * @throws {RangeError} when the profile has no cost of a layer's kind, or the model has fewer layers
- * than the schedule has stages.
+ * @throws {Error} when the profile has no cost of a layer's kind.
+ * @throws {RangeError} when the model has fewer layers than the schedule has stages.
  */
 export function recommendLayout(
   profile: Profile,

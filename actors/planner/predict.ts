@@ -178,7 +178,7 @@ const COARSENING = 4;
 /**
  * Predicts a step of a run.
  *
- * @throws {RangeError} when the profile has no costs of a layer's kind or of the transport; as
+ * @throws {Error} when the profile has no costs of a layer's kind or of the transport; as
  * {@linkcode train} when the options are invalid.
  */
 export function predictStep(profile: Profile, options: PredictOptions): Prediction {
@@ -195,7 +195,7 @@ export function predictStep(profile: Profile, options: PredictOptions): Predicti
 /**
  * Predicts a step of a compiled run.
  *
- * @throws {RangeError} when the profile has no costs of a layer's kind or of the transport.
+ * @throws {Error} when the profile has no costs of a layer's kind or of the transport.
  */
 export const predictRun = (profile: Profile, run: PredictedRun): Prediction =>
   predictWithin(profile, run, () => Infinity)!;
@@ -308,11 +308,8 @@ function modelOf(
 
 function linkOf({ links }: Profile, transport: string): LinkCost {
   if (Object.hasOwn(links, transport)) return links[transport]!;
-  throw new RangeError(
-    `Cannot predict: the profile must have the transport ${transport}, received ${
-      Object.keys(links).join(", ") || "none"
-    }`,
-  );
+  const must = `the profile must have the transport ${transport}`;
+  throw refusal("predict", must, Object.keys(links).join(", ") || "none", Error);
 }
 
 /** A traced run. */

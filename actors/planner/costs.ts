@@ -151,7 +151,6 @@ function between(loads: readonly number[], costs: readonly FoundCost[], atOnce: 
   return mapFields(a, (ms, name) => ms + share * (b[name] - ms));
 }
 
-/** No RangeError: it is the same for every run, so a planner need not try others. */
 function unknown(
   layers: readonly LayerCost[],
   { kind, precision }: LayerFacts,

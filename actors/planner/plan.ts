@@ -197,6 +197,7 @@ const byBound = (a: Bounded, b: Bounded): number => a.leastMs - b.leastMs || a.i
  * their order in the space.
  *
  * @throws {RangeError} when no candidate can run, or none fits; the error names the closest one.
+ * @throws {Error} when the profile lacks the cost of a layer or the transport.
  */
 export function planRuns(
   space: PlanSpace,
@@ -528,7 +529,10 @@ class PlanSearch {
   }
 }
 
-/** Calls a function; returns the error if it refuses a candidate. */
+/**
+ * Calls a function; returns the error if it refuses a candidate. Other errors are of all candidates,
+ * such as a layer that the profile lacks.
+ */
 function orRefusal<T>(make: () => T): T | RangeError {
   try {
     return make();

@@ -114,7 +114,7 @@ export async function readFlat(
 }
 
 /** Copies the elements from `offset` to the host. */
-export async function readFlatInto(
+async function readFlatInto(
   device: Device,
   flat: FlatTensor,
   offset: number,

@@ -57,7 +57,6 @@ import {
   type Bucket,
   partOf,
   readFlat,
-  readFlatInto,
   readStateInto,
   writeFlat,
   writeState,
@@ -446,22 +445,16 @@ export class Stage {
     what: "gradients" | "state",
     see: (piece: Float32Array | Float16Array) => void,
   ): Promise<void> {
-    const { device, resident: { store: { gradients } } } = this.#parts;
-    const dtype = what === "state" ? "f32" : gradients.dtype;
-    const buffer = new HOST_ARRAYS[dtype](SCANNED_ELEMENTS) as MessageArray;
-    const scan = async (length: number, read: (from: number, into: never) => Promise<void>) => {
-      for (let from = 0; from < length; from += SCANNED_ELEMENTS) {
-        const piece = buffer.subarray(0, Math.min(SCANNED_ELEMENTS, length - from));
-        await read(from, piece as never);
+    const { device, resident: { store: { gradients } } } = this.#parts, isState = what === "state";
+    const Kind = HOST_ARRAYS[isState ? "f32" : gradients.dtype];
+    const buffer = new Kind(SCANNED_ELEMENTS) as MessageArray;
+    for (const one of isState ? this.#state() : gradients.parts) {
+      for (let from = 0; from < one.length; from += SCANNED_ELEMENTS) {
+        const piece = buffer.subarray(0, Math.min(SCANNED_ELEMENTS, one.length - from));
+        if ("name" in one) await this.#read(one.name, from, piece as Float32Array);
+        else await device.read(device.view(one.tensor, from, [piece.length]), piece);
         see(piece);
       }
-    };
-    if (what === "gradients") {
-      const all = gradients.parts.reduce((sum, { length }) => sum + length, 0);
-      return await scan(all, (from, into) => readFlatInto(device, gradients, from, into));
-    }
-    for (const { name, length } of this.#state()) {
-      await scan(length, (from, into) => this.#read(name, from, into));
     }
   }
 

@@ -22,6 +22,7 @@ export const AXE = { name: "axe-core", version: "4.14.1", megabytes: 3 };
 export interface Page {
   goto(url: string): Promise<unknown>;
   reload(): Promise<unknown>;
+  setDefaultTimeout(ms: number): void;
   on(event: "console", listener: (message: ConsoleMessage) => void): void;
   on(event: "pageerror", listener: (error: Error) => void): void;
   on(event: "request", listener: (request: { url(): string }) => void): void;
@@ -50,7 +51,9 @@ interface Browser {
 
 interface Playwright {
   readonly chromium: {
-    launch(options: { executablePath: string; args: readonly string[] }): Promise<Browser>;
+    launch(
+      options: { executablePath: string; args: readonly string[]; timeout: number },
+    ): Promise<Browser>;
   };
 }
 
@@ -74,10 +77,12 @@ async function openPage(fn: (page: Page) => Promise<void>): Promise<void> {
   const folder = await npmPackageFolder(PLAYWRIGHT);
   const { chromium }: Playwright = await import(new URL("index.mjs", folder).href);
   // Its sandbox does not start for root, as whom tests run in containers.
-  const browser = await chromium.launch({ executablePath: CHROMIUM, args: ["--no-sandbox"] });
+  const args = ["--no-sandbox"], timeout = HANG_LIMIT_MS;
+  const browser = await chromium.launch({ executablePath: CHROMIUM, args, timeout });
   const complaints: string[] = [];
   try {
     const page = await browser.newPage();
+    page.setDefaultTimeout(HANG_LIMIT_MS);
     page.on("console", (message) => {
       if (["error", "warning"].includes(message.type())) complaints.push(message.text());
     });

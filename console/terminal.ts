@@ -16,6 +16,7 @@ export {
   type Output,
   print,
   printError,
+  quietly,
   terminalColumns,
   wrap,
   writeAll,

@@ -330,23 +330,31 @@ const ENCODER = new TextEncoder();
 export function openBoxRecorder(_isolate: number, layout: unknown): Observer {
   const box = layout as BoxLayout, actors = new Map<number, ActorRecords>();
   const ended = new Set<number>();
-  let isOff = false;
-  const attempt = (write: () => void) => {
+  /** Writes for an actor, up to the first error, such as a full disk: the run needs no black box. */
+  const attempt = (number: number, write: () => void) => {
     try {
-      if (!isOff) write();
+      write();
     } catch {
-      isOff = true; // such as a full disk: the run needs no black box
+      close(number);
     }
+  };
+  const close = (number: number) => {
+    actors.get(number)?.close();
+    actors.delete(number);
   };
   return {
     begins({ ref }: ObservedActor, message: ObservedMessage) {
       const number = actorNumber(ref.id);
       if (!(number <= box.workers)) return;
-      attempt(() => {
-        const actor = actors.getOrInsertComputed(number, () => new ActorRecords(box, number));
-        const { type, request } = message.message as Message & { request?: { step: number } };
-        if (type === "RunStep") actor.begin(request!.step);
-        actor.add(message);
+      const { type, request } = message.message as Message & { request?: { step: number } };
+      attempt(number, () => {
+        if (type === "init") {
+          close(number); // of former workers, whose file the isolate outlives
+          actors.set(number, new ActorRecords(box, number));
+        }
+        const actor = actors.get(number);
+        if (type === "RunStep") actor?.begin(request!.step);
+        actor?.add(message);
       });
     },
     did({ ref }: ObservedActor, { kind, value }: Effect) {
@@ -354,10 +362,10 @@ export function openBoxRecorder(_isolate: number, layout: unknown): Observer {
       if (kind === "send" && type === "StepDone") ended.add(actorNumber(ref.id));
     },
     ends({ ref }: ObservedActor) {
-      if (ended.size === 0 || !ended.delete(actorNumber(ref.id))) return;
-      attempt(() => actors.get(actorNumber(ref.id))?.end());
+      const number = actorNumber(ref.id);
+      if (ended.delete(number)) attempt(number, () => actors.get(number)?.end());
     },
-    closes: () => actors.forEach((actor) => actor.close()),
+    closes: () => [...actors.keys()].forEach(close),
   };
 }
 

@@ -164,9 +164,9 @@ const newSystem = ({ seed, observer, transport }: EngineOptions) =>
 const heapLimitOf = (options: EngineOptions, isolate: PlaceName) =>
   transportTo(isolate, options)?.limitsMemory ? options.heapLimitMb : undefined;
 
-/** Returns whether the state of workers can be read piece by piece. */
-const isReadable = ({ observer, system, freezes }: EngineOptions) =>
-  !observer && (!system || freezes === true);
+/** Returns whether the state of workers can be read piece by piece, which no journal repeats. */
+const isReadable = ({ journal, system, freezes }: EngineOptions) =>
+  !journal && (!system || freezes === true);
 
 function supervisorInit(
   options: EngineOptions,
@@ -377,7 +377,8 @@ export async function openEngine(
   const isolate = runtime === "local" ? "local" : prepared.isolation;
   const shapes = stateShapes(parameters, prepared);
   let opened = 0;
-  const memoryLimitMb = heapLimitOf(prepared, isolate), open = () => newSystem(prepared);
+  const memoryLimitMb = heapLimitOf(prepared, isolate),
+    open = () => newSystem({ ...prepared, observer: prepared.box?.observer });
   const homes = outlivesMoves(prepared, isolate)
     ? new Homes({ open, isolate, memoryLimitMb })
     : undefined;
@@ -426,12 +427,9 @@ function columnsOf(
   return copies.map((column) => column.map(({ worker }) => ranks[worker]!));
 }
 
-/**
- * Returns whether isolates outlive a move. A black box belongs to one start of all workers, and a GPU
- * to one process.
- */
-const outlivesMoves = ({ freezes, system, box, devices }: PreparedRun, isolate: PlaceName) =>
-  freezes && isolate !== "local" && !system && !box &&
+/** Returns whether isolates outlive a move: a GPU belongs to one process. */
+const outlivesMoves = ({ freezes, system, devices }: PreparedRun, isolate: PlaceName) =>
+  freezes && isolate !== "local" && !system &&
   devices.every(({ name }) => name !== "webgpu");
 
 /**
@@ -452,8 +450,8 @@ function readable(isolate: PlaceName, state: StateOf<TensorSource>): StateOf<Ten
 async function withJournal(prepared: PreparedRun, nth: number): Promise<PreparedRun> {
   const { system, journal, box, hosted } = prepared;
   if (system) return prepared;
-  const observer = await journal?.begin(prepared, nth);
-  return { ...prepared, observer: observer ?? box?.begin(nth, hosted !== undefined) };
+  box?.begin(hosted !== undefined);
+  return { ...prepared, observer: await journal?.begin(prepared, nth) ?? box?.observer };
 }
 
 /** Tries of a step. */

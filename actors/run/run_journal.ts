@@ -5,6 +5,7 @@
  * @module
  */
 
+import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { cutIntoStages, refusal } from "../../kernels/internal.ts";
 import { SUPERVISOR } from "../pipeline/supervisor.ts";
@@ -108,13 +109,16 @@ async function checkWritable(path: string): Promise<void> {
 
 /** The black box of a run. */
 export interface OpenBlackBox {
+  /** Writes the file, while there is one. */
+  readonly observer: ObserverSpec;
   /**
-   * Begins the file of the `nth` time, from 0, that the run starts its workers. The file of a loss is
+   * Begins the file of a start of the workers. The file of a loss, or of a run that was killed, is
    * kept beside it.
    *
-   * @param isMoved True if the workers are others than the options say, which no replay can repeat.
+   * @param isMoved True if the workers are others than the options say, which no replay can repeat:
+   *   there is no file until they are those again.
    */
-  begin(nth: number, isMoved: boolean): ObserverSpec | undefined;
+  begin(isMoved: boolean): void;
   /** Removes the file, as the run has ended well. */
   remove(): void;
 }
@@ -167,18 +171,18 @@ function blackBoxAt(
     );
   }
   return {
-    begin(nth, isMoved) {
+    observer: {
+      module: new URL("./black_box.ts", import.meta.url).href,
+      export: "openBoxRecorder",
+      init: layout,
+    },
+    begin(isMoved) {
       try {
-        if (nth > 0) Deno.renameSync(path, `${path}.lost`);
-        if (isMoved) return undefined;
-        makeBox(layout, facts);
-        return {
-          module: new URL("./black_box.ts", import.meta.url).href,
-          export: "openBoxRecorder",
-          init: layout,
-        };
+        if (existsSync(path)) Deno.renameSync(path, `${path}.lost`);
+        if (!isMoved) makeBox(layout, facts);
       } catch (error) {
         announce(`Cannot write ${path}: ${(error as Error).message}; the run has no black box`);
+        tryToRemove(path);
       }
     },
     remove: () => void tryToRemove(path),

@@ -82,7 +82,20 @@ export function print(line: string): void {
   writeLine(Deno.stdout, escapeControls(line));
 }
 
+let isQuiet = false;
+
+/** Prints nothing while a function runs, such as one that repeats a recorded run. */
+export async function quietly<T>(run: () => Promise<T>): Promise<T> {
+  isQuiet = true;
+  try {
+    return await run();
+  } finally {
+    isQuiet = false;
+  }
+}
+
 function writeLine(to: Output, line: string): void {
+  if (isQuiet) return;
   if (!foot || !TERMINALS.includes(to)) return writeAll(to, line + "\n");
   foot.clear();
   writeAll(to, wrap(line, terminalColumns()) + "\n");

@@ -34,7 +34,7 @@ import {
 } from "../flag.ts";
 import { parseFlags, rawArguments } from "../parse.ts";
 import { isCount } from "../run_files/timeline_file.ts";
-import { inOneLine, print } from "../terminal.ts";
+import { inOneLine, print, quietly } from "../terminal.ts";
 import { shellWord } from "../train/data_files.ts";
 import { TRAIN_FLAGS } from "../train/flags.ts";
 import { checkCount, checkWord, type Command, defineCommand, ensure } from "./common.ts";
@@ -350,7 +350,7 @@ function boxedWorker(path: string, flags: ReplayFlags, train: TrainProgram): Box
     async rerun(args, signal, options) {
       const { failure } = await simulate(
         { ...options, ...limits, digests: false },
-        async ({ system }) => void await train.run(args, { begin: () => {}, signal, system }),
+        ({ system }) => quietly(() => train.run(args, { begin: () => {}, signal, system })),
       );
       return failure?.message;
     },

@@ -23,6 +23,7 @@ import type { StepRecord } from "../../actors/simulation/recorder.ts";
 import { playAlone, type PlayedMessage } from "../../actors/simulation/replay_actor.ts";
 import type { SimulateOptions } from "../../actors/simulation/run.ts";
 import { ensure } from "./common.ts";
+import { printError } from "../terminal.ts";
 import { singleActorFactory } from "./replay_actor.ts";
 
 /** Runs the recorded program again in one isolate, until `signal` ends it; returns its failure. */
@@ -189,6 +190,7 @@ async function repeatSteps(
       kind === "whole" && step <= from
     );
     const at = checkpoint?.step ?? after;
+    printError(`Repeating steps ${at + 1} to ${to}`);
     let resume = checkpoint && join(folder, checkpoint.name);
     if (at < from) {
       const failure = await again.run(rerun, argumentsIn("before", resume), at, from, false);

@@ -11,6 +11,7 @@ import { arraysOf, digestOfMessage, readBlackBox } from "../../../actors/run/bla
 import { decodePayload, encodePayload } from "../../../actors/simulation/journal.ts";
 import { readJournal } from "../../../testing.ts";
 import { checksummed, type Forged, recordsOf } from "../../actors/simulation/forged.ts";
+import { childProcesses } from "../../actors/child_processes.ts";
 import { HANG_LIMIT_MS } from "../../hang_limit.ts";
 import { folderTest, inFolder } from "../../in_folder.ts";
 import {
@@ -432,32 +433,43 @@ folderTest("a black box that was cut or changed is refused in a sentence", async
   await refusedHere(["replay", box], /--actor must name a worker, received none/);
 });
 
-folderTest("a worker of a killed program replays, and a changed bit is found", async (folder) => {
-  const out = join(folder, "run"), moved = join(folder, "moved"), box = join(moved, "black-box");
-  const how = words`--workers 2 --replicas 2 --steps 99999 --checkpoint-every 4 --out ${out}`;
-  const run = new Running([...TRAIN, ...TINY, ...how, "--json", "--black-box=1"]);
-  await run.printed("stdout", /"step":16,/);
-  run.kill();
-  await run.end(HANG_LIMIT_MS);
-  await Deno.rename(out, moved);
-  const said = await troupe(0, "replay", box, "--actor", "worker-1");
-  assert.match(
-    said,
-    /\nworker-1: \d+ messages of steps \d+ to \d+, .*; [1-9]\d* answers as /,
-  );
-  assert.doesNotMatch(said, /\nAt the last message it fails/);
-  assert.match(said, /\nWhat the other actors sent is the same when computed again\.\n$/);
-  await Deno.writeFile(box, withFlippedBit(box));
-  const flipped = await troupe(1, "replay", box, "--actor", "worker-1");
-  assert.match(
-    flipped,
-    /\nDifferent from the record: (Loss to supervisor|Gradient to worker-0) in /,
-  );
-  assert.match(
-    flipped,
-    /\n1 messages differ .* the first is Activation from worker-0 to worker-1 /,
-  );
-});
+folderTest(
+  "workers of a loss and of a killed program replay, and a changed bit is found",
+  async (folder) => {
+    const out = join(folder, "run"), moved = join(folder, "moved"), box = join(moved, "black-box");
+    const how = words`--workers 2 --replicas 2 --steps 99999 --checkpoint-every 4 --out ${out}`;
+    const recorded = words`--isolation process --json --black-box=1`;
+    const run = new Running([...TRAIN, ...TINY, ...how, ...recorded]);
+    await run.printed("stdout", /"step":16,/);
+    Deno.kill(childProcesses(run.pid).at(-1)!, "SIGKILL");
+    // The processes that remain write the next file.
+    await run.printed("stderr", /the run continues on 4 workers/);
+    const seen = run.stdout.split("\n").length;
+    await run.printed("stdout", new RegExp(`(.*\n){${seen + 8}}`));
+    run.kill();
+    await run.end(HANG_LIMIT_MS);
+    await Deno.rename(out, moved);
+    const lost = await troupe(0, "replay", `${box}.lost`, "--actor", "worker-0");
+    assert.match(lost, /^(step \d+: .*\n)+worker-0: \d+ messages .*\nWhat the other actors .*\n$/);
+    const said = await troupe(0, "replay", box, "--actor", "worker-1");
+    assert.match(
+      said,
+      /\nworker-1: \d+ messages of steps \d+ to \d+, .*; [1-9]\d* answers as /,
+    );
+    assert.doesNotMatch(said, /\nAt the last message it fails/);
+    assert.match(said, /\nWhat the other actors sent is the same when computed again\.\n$/);
+    await Deno.writeFile(box, withFlippedBit(box));
+    const flipped = await troupe(1, "replay", box, "--actor", "worker-1");
+    assert.match(
+      flipped,
+      /\nDifferent from the record: (Loss to supervisor|Gradient to worker-0) in /,
+    );
+    assert.match(
+      flipped,
+      /\n1 messages differ .* the first is Activation from worker-0 to worker-1 /,
+    );
+  },
+);
 
 folderTest("a run that ends well leaves no black box", async (folder) => {
   const out = join(folder, "run"), refuse = (...args: string[]) => ["train", ...TINY, ...args];

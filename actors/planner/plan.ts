@@ -34,15 +34,15 @@ import {
 /**
  * Explains why a step is longer than the best: by the part with the largest increase, and the part
  * that compensates most of it, if any. Longer kernels also lengthen the bubble, so the bubble is a
- * reason only if its share is larger.
+ * reason only if its share is larger, or no other part has half of the increase.
  */
-function whyLonger(run: CandidateRun, best: CandidateRun): string {
+export function whyLonger(run: CandidateRun, best: CandidateRun): string {
   const longer = run.stepMs - best.stepMs, more = excessOf(run, best);
   if (longer <= SAME * best.stepMs) return ofMemory(run, best);
-  const parts = PARTS.filter((part) =>
-    part !== "bubbleMs" || run.bubble > best.bubble + MORE_BUBBLE
-  );
-  const worst = parts.reduce((a, b) => more[b] > more[a] ? b : a);
+  const longestOf = (parts: typeof PARTS) => parts.reduce((a, b) => more[b] > more[a] ? b : a);
+  const other = longestOf(PARTS.filter((part) => part !== "bubbleMs"));
+  const hasBubble = run.bubble > best.bubble + MORE_BUBBLE || more[other] < longer / 2;
+  const worst = hasBubble ? longestOf(PARTS) : other;
   const gain = PARTS.reduce((a, b) => more[b] < more[a] ? b : a);
   const isMade = more[worst] > 1.1 * longer && more[gain] < 0;
   return `${wordsOf(worst, run, best)}: ${milliseconds(more[worst])} more` +

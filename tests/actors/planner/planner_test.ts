@@ -13,7 +13,13 @@ import {
   type PlanSpace,
   sizesOf,
 } from "../../../actors/planner/forecast.ts";
-import { afterLosses, excessOf, planRuns, scheduleOf } from "../../../actors/planner/plan.ts";
+import {
+  afterLosses,
+  excessOf,
+  planRuns,
+  scheduleOf,
+  whyLonger,
+} from "../../../actors/planner/plan.ts";
 import {
   type Schedule,
   simulateStep,
@@ -261,6 +267,10 @@ Deno.test("a reason names a part by which the step is longer", () => {
     if (/^all-reduce/.test(reason)) ok(run.replicas > best!.replicas);
   }
   ok(seen.size >= 3, [...seen].join());
+  const { stepMs, bubble, parts: { bubbleMs, ...rest } } = best!,
+    more = { ...rest, bubbleMs: bubbleMs + 10 };
+  const run = { ...best!, stepMs: stepMs + 10, bubble: bubble + 0.001, parts: more };
+  equal(whyLonger(run, best!), "bubble: 10 ms more");
 });
 
 /** Plans after losses, of the best run with each of some schedules, in order. */

@@ -76,8 +76,8 @@ export function pageTest(name: string, fn: (page: Page) => Promise<void>): void 
 async function openPage(fn: (page: Page) => Promise<void>): Promise<void> {
   const folder = await npmPackageFolder(PLAYWRIGHT);
   const { chromium }: Playwright = await import(new URL("index.mjs", folder).href);
-  // Its sandbox does not start for root, as whom tests run in containers.
-  const args = ["--no-sandbox"], timeout = HANG_LIMIT_MS;
+  // In containers tests run as root, for whom its sandbox does not start, and /dev/shm may be small.
+  const args = ["--no-sandbox", "--disable-dev-shm-usage"], timeout = HANG_LIMIT_MS;
   const browser = await chromium.launch({ executablePath: CHROMIUM, args, timeout });
   const complaints: string[] = [];
   try {

@@ -9,6 +9,7 @@ import { dependentValues, passesGradient, sourcesOf } from "../ops/autodiff.ts";
 import { assertInput, refusal } from "../errors.ts";
 import { elementCount } from "../graph/shapes.ts";
 import type { Node, NodeGraph, Value } from "../graph/value.ts";
+import { sharedKind } from "../layers/decoder.ts";
 import { gpt2, type Gpt2Config } from "../layers/gpt2.ts";
 import {
   type AnyLayer,
@@ -177,10 +178,12 @@ function* compileLayers(
     const all = (name: string) => stopped.has(name) || (frozen?.(name) ?? false);
     return yield* compileLayers({ layers, ties }, recompute, { ...options, frozen: all }, cut);
   }
-  const known = new Map<string, LayerProgram>();
+  const known = new Map<string, LayerProgram>(), compiled = new Map<OpenLayer, LayerProgram>();
   for (const [i, layer] of all.entries()) {
-    const compiled = opened[i]!.map((one) => one.compile((name) => lastUse.get(name) === i, known));
-    yield { layer, compiled };
+    const isLastUse = (name: string) => lastUse.get(name) === i;
+    const compile = (one: OpenLayer) =>
+      compiled.getOrInsertComputed(one, () => one.compile(isLastUse, known));
+    yield { layer, compiled: opened[i]!.map(compile) };
   }
 }
 
@@ -258,19 +261,26 @@ function endOf(
 
 type OpenSlices = readonly [OpenLayer, ...OpenLayer[]];
 
-/** Builds the forward of every layer for all slices. */
+/** Builds the forward of every layer for all slices; equal layers of a decoder share one. */
 function openLayers(
   layers: readonly AnyLayer[],
   slices: number,
   optionsOf: (layer: AnyLayer, i: number, slice: number) => LayerOptions,
 ): OpenSlices[] {
   const opened: OpenSlices[] = [], given = new Map<string, OutputSpec>();
+  const shared = new Map<string, OpenSlices>();
   let handed: readonly OutputSpec[] | undefined;
-  const open = (i: number) =>
-    Array.from(
-      { length: slices },
-      (_, slice) => openLayer(layers[i]!, handed, { ...optionsOf(layers[i]!, i, slice), given }),
-    ) as unknown as OpenSlices;
+  const open = (i: number): OpenSlices => {
+    const layer = layers[i]!, { isLoss, frozen } = optionsOf(layer, i, 0);
+    const make = () =>
+      Array.from(
+        { length: slices },
+        (_, slice) => openLayer(layer, handed, { ...optionsOf(layer, i, slice), given }),
+      ) as unknown as OpenSlices;
+    const kind = frozen ? undefined : sharedKind(layer.build);
+    if (kind === undefined) return make();
+    return shared.getOrInsertComputed(JSON.stringify([kind, handed, isLoss]), make);
+  };
   for (const i of layers.keys()) {
     try {
       opened.push(open(i));

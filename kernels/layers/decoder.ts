@@ -7,7 +7,19 @@
 import { assertInput } from "../errors.ts";
 import type { Value } from "../graph/value.ts";
 import { cacheShape, type CacheSizes, fieldOf } from "./attention.ts";
-import type { Layer, LayerGraph, Tie } from "./layer.ts";
+import type { AnyLayer, Layer, LayerGraph, Tie } from "./layer.ts";
+
+const sharedBuilds = new WeakMap<AnyLayer["build"], number>();
+let shared = 0;
+
+/** Marks a `build` whose graph depends on its input alone, not on the layer that has it. */
+function shareBuild(build: Layer["build"]): Layer["build"] {
+  sharedBuilds.set(build as AnyLayer["build"], shared++);
+  return build;
+}
+
+/** Returns the number of a `build` whose graph is built once for equal inputs; undefined for others. */
+export const sharedKind = (build: AnyLayer["build"]): number | undefined => sharedBuilds.get(build);
 
 /** Adds a sub-layer to the residual stream. */
 type SubLayer<Result = Value> = (g: LayerGraph, x: Value) => Result;
@@ -22,14 +34,17 @@ export const decoderBlocks = (
   prefix: string,
   attend: SubLayer,
   feedForward: SubLayer,
-): Layer[] =>
-  Array.from({ length: count }, (_, i): Layer[] => {
+): Layer[] => {
+  const attention = shareBuild((g, x) => attend(g, x!));
+  const mlp = shareBuild((g, x) => feedForward(g, x!));
+  return Array.from({ length: count }, (_, i): Layer[] => {
     const block = `block ${i}`, shared = { block, prefix: `${prefix}${i}.` };
     return [
-      { ...shared, name: `${block} attention`, build: (g, x) => attend(g, x!) },
-      { ...shared, name: `${block} mlp`, build: (g, x) => feedForward(g, x!) },
+      { ...shared, name: `${block} attention`, build: attention },
+      { ...shared, name: `${block} mlp`, build: mlp },
     ];
   }).flat();
+};
 
 /**
  * Returns the tokens of each slice of a sample.

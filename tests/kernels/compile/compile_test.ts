@@ -13,6 +13,7 @@ import {
 } from "../../../kernels/mod.ts";
 import { compileLayer } from "../../../kernels/compile/compile_model.ts";
 import { inputsOf } from "../../../kernels/compile/programs.ts";
+import { decoderBlocks } from "../../../kernels/layers/decoder.ts";
 import { modelFields } from "../../../kernels/layers/layer.ts";
 import { partition, startsOf } from "../../../kernels/compile/layout.ts";
 import { elementCount } from "../../../kernels/graph/shapes.ts";
@@ -253,6 +254,21 @@ Deno.test("layers that differ only in their computation have separate programs",
     build(name, (g, x) => g.mul(x as Value, g.scalar(factor)));
   const { layers } = compile(start("first"), times("a", 2), times("b", 3), times("c", 2), loss);
   assert.deepEqual(layers.map(({ program }) => program), [0, 1, 2, 1, 3]);
+});
+
+Deno.test("the blocks of a decoder are built once, if none has frozen weights", () => {
+  for (
+    const [frozen, builds] of [[undefined, 2], [(name: string) => name === "h.1.w", 6]] as const
+  ) {
+    let built = 0;
+    const half = (name: string) => (g: LayerGraph, x: Value) => {
+      built++;
+      return g.mul(x, g.parameter(name, [WIDTH]));
+    };
+    const layers = [start("first"), ...decoderBlocks(3, "h.", half("v"), half("w")), loss];
+    compileModel({ name: "blocks", layers, predictions: 2 }, "none", { frozen });
+    assert.equal(built, builds);
+  }
 });
 
 Deno.test("of cuts with equal costs, the one with fewer named values sent is chosen", () => {

@@ -156,12 +156,13 @@ async function compareAgain(
 /** Returns the row of the choice: within 3 % of the best measured plan, or equal within the spread. */
 function choiceRow(ratio: Spread, share: number, load: number): Row {
   const equalMax = (1 + share) / (1 - share), isEqual = ratio.median < equalMax;
+  const isNear = ratio.median <= CHOICE_MAX || !isEqual;
   const busy = `; not calibrated: other programs use ${(100 * load).toFixed(0)} % of this machine`;
   return {
     name: "choice ÷ best measured",
     unit: "×",
     measured: ratio,
-    target: { atMost: isEqual ? Math.max(CHOICE_MAX, equalMax) : CHOICE_MAX },
+    target: { atMost: isNear ? CHOICE_MAX : Number(equalMax.toFixed(2)) },
     note: `${isEqual ? "equal" : "not equal"} within the profile's ±${(100 * share).toFixed(1)} %` +
       (load > OTHERS_LOAD_MAX ? busy : ""),
   };

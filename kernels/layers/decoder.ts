@@ -10,11 +10,11 @@ import { cacheShape, type CacheSizes, fieldOf } from "./attention.ts";
 import type { AnyLayer, Layer, LayerGraph, Tie } from "./layer.ts";
 
 const sharedBuilds = new WeakMap<AnyLayer["build"], number>();
-let shared = 0;
+let kinds = 0;
 
 /** Marks a `build` whose graph depends on its input alone, not on the layer that has it. */
 function shareBuild(build: Layer["build"]): Layer["build"] {
-  sharedBuilds.set(build as AnyLayer["build"], shared++);
+  sharedBuilds.set(build as AnyLayer["build"], kinds++);
   return build;
 }
 

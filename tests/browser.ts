@@ -76,7 +76,7 @@ export function pageTest(name: string, fn: (page: Page) => Promise<void>): void 
 async function openPage(fn: (page: Page) => Promise<void>): Promise<void> {
   const folder = await npmPackageFolder(PLAYWRIGHT);
   const { chromium }: Playwright = await import(new URL("index.mjs", folder).href);
-  // In containers tests run as root, for whom its sandbox does not start, and /dev/shm may be small.
+  // In containers its sandbox does not start for the user root, and /dev/shm may be small.
   const args = ["--no-sandbox", "--disable-dev-shm-usage"], timeout = HANG_LIMIT_MS;
   const browser = await chromium.launch({ executablePath: CHROMIUM, args, timeout });
   const complaints: string[] = [];

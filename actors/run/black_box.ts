@@ -362,6 +362,7 @@ export function openBoxRecorder(_isolate: number, layout: unknown): Observer {
       if (kind === "send" && type === "StepDone") ended.add(actorNumber(ref.id));
     },
     ends({ ref }: ObservedActor) {
+      if (ended.size === 0) return;
       const number = actorNumber(ref.id);
       if (ended.delete(number)) attempt(number, () => actors.get(number)?.end());
     },

@@ -164,7 +164,7 @@ const newSystem = ({ seed, observer, transport }: EngineOptions) =>
 const heapLimitOf = (options: EngineOptions, isolate: PlaceName) =>
   transportTo(isolate, options)?.limitsMemory ? options.heapLimitMb : undefined;
 
-/** Returns whether the state of workers can be read piece by piece, which no journal repeats. */
+/** Returns whether the state of workers can be read piece by piece; a journal has no record of it. */
 const isReadable = ({ journal, system, freezes }: EngineOptions) =>
   !journal && (!system || freezes === true);
 

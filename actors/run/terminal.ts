@@ -84,7 +84,7 @@ export function print(line: string): void {
 
 let isQuiet = false;
 
-/** Prints nothing while a function runs, such as one that repeats a recorded run. */
+/** Prints nothing while a function runs. */
 export async function quietly<T>(run: () => Promise<T>): Promise<T> {
   isQuiet = true;
   try {

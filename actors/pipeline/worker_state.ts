@@ -392,7 +392,7 @@ export function runReadyActions(worker: Worker): void {
   const { ctx, state, isDispatching, ready } = worker;
   if (isDispatching || state !== "computing" || ready.length === 0) return;
   worker.isDispatching = true;
-  ctx.send(ctx.self, { type: "Dispatch" });
+  ctx.send(ctx.self, { type: "Dispatch" }, { lane: "idle" });
 }
 
 /** Updates the peaks. With flushes, weights have one version. */

@@ -14,7 +14,7 @@ import {
   type ReplyTo,
   Ring,
 } from "./mailbox.ts";
-import type { ActorRef, Message } from "./types.ts";
+import type { ActorRef, Lane, Message } from "./types.ts";
 
 /**
  * A map that moves to a new table whenever most of its entries have gone.
@@ -268,10 +268,11 @@ export interface Picker {
   next(): PendingMessage | undefined;
 }
 
-/** Returns the order of an envelope as one number: control before data, then by age. */
-function rank({ lane, seq }: Envelope): number {
-  return lane === "control" ? seq : seq + 2 ** 52;
-}
+/** The first rank of each lane. */
+const RANKS: Readonly<Record<Lane, number>> = { control: 0, data: 2 ** 51, idle: 2 ** 52 };
+
+/** Returns the order of an envelope as one number: by lane, then by age. */
+const rank = ({ lane, seq }: Envelope): number => seq + RANKS[lane];
 
 function take(actor: Actor, envelope: Envelope): PendingMessage {
   if (!actor.agenda.remove(envelope)) actor.mailbox.remove(envelope);

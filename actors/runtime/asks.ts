@@ -121,7 +121,9 @@ function refuse(
     return new TypeError(`${cannot} signal must be an AbortSignal, received ${kindOf(signal)}`);
   }
   if (!LANES.includes(lane)) {
-    return new RangeError(`${cannot} lane must be "control" or "data", received ${String(lane)}`);
+    return new RangeError(
+      `${cannot} lane must be ${LANES.join(", ")}, received ${String(lane)}`,
+    );
   }
   const must = !actor
     ? undefined

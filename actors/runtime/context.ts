@@ -68,7 +68,7 @@ export interface SpawnOptions {
   /** Limit of the JavaScript heap of a process, in MiB, without buffers. Default: V8's. */
   readonly memoryLimitMb?: number;
   /**
-   * Maximum number of waiting messages in both lanes, including messages of timers, notices of
+   * Maximum number of waiting messages in all lanes, including messages of timers, notices of
    * ended actors, and messages that have reached the isolate but were not received yet. Credits
    * control the flow, so an overflow is a broken invariant: the actor fails, and the failure names
    * the most frequent senders. Default: {@linkcode MAILBOX_CAPACITY}.

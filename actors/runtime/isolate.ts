@@ -337,7 +337,7 @@ export function reportDeadLetter(isolate: Isolate, letter: DeadLetter, message: 
 }
 
 /** The names of the lanes. */
-export const LANES: readonly Lane[] = ["control", "data"];
+export const LANES: readonly Lane[] = ["control", "data", "idle"];
 
 /**
  * Sends a message. It is enqueued immediately: no other actor runs before the step ends, so

@@ -1,5 +1,5 @@
 /**
- * The mailbox: two lanes, each in order of arrival.
+ * The mailbox: three lanes, each in order of arrival.
  *
  * [Note: FIFO and float order] A message never overtakes another of the same sender in the same
  * lane, with any choice of order. Gradients are added in order of arrival, and another order of
@@ -120,14 +120,15 @@ export class Ring<T> {
   }
 }
 
-/** Two lanes of envelopes, control before data. */
+/** Three lanes of envelopes: control before data before idle. */
 export class Mailbox {
   readonly #control = new Ring<Envelope>();
   readonly #data = new Ring<Envelope>();
+  readonly #idle = new Ring<Envelope>();
 
-  /** Messages that wait, in both lanes. */
+  /** Messages that wait, in all lanes. */
   get length(): number {
-    return this.#control.length + this.#data.length;
+    return this.#control.length + this.#data.length + this.#idle.length;
   }
 
   /** Adds an envelope at the end of its lane. */
@@ -137,19 +138,20 @@ export class Mailbox {
 
   /** Returns the next envelope in FIFO order: the control lane first. */
   head(): Envelope | undefined {
-    return this.#control.at(0) ?? this.#data.at(0);
+    return this.#control.at(0) ?? this.#data.at(0) ?? this.#idle.at(0);
   }
 
   /** Returns all candidates: the oldest envelope of each sender in each lane, oldest first. */
   heads(): Envelope[] {
-    if (this.#control.length === 0) return oldestOfEachSender(this.#data);
-    return [...oldestOfEachSender(this.#control), ...oldestOfEachSender(this.#data)];
+    const lanes = [this.#control, this.#data, this.#idle].filter(({ length }) => length > 0);
+    return lanes.length === 1 ? oldestOfEachSender(lanes[0]!) : lanes.flatMap(oldestOfEachSender);
   }
 
-  /** Iterates over all envelopes: control, then data, each in order of arrival. */
+  /** Iterates over all envelopes, lane by lane, each in order of arrival. */
   *[Symbol.iterator](): IterableIterator<Envelope> {
     yield* this.#control;
     yield* this.#data;
+    yield* this.#idle;
   }
 
   /** Removes an envelope and returns true if it was found. */
@@ -162,11 +164,12 @@ export class Mailbox {
     const all = [...this];
     while (this.#control.shift());
     while (this.#data.shift());
+    while (this.#idle.shift());
     return all;
   }
 
   #lane(lane: Lane): Ring<Envelope> {
-    return lane === "control" ? this.#control : this.#data;
+    return lane === "control" ? this.#control : lane === "data" ? this.#data : this.#idle;
   }
 }
 

@@ -112,8 +112,9 @@ export type AnswerTo<M extends Message, K extends string> = M extends
 export type Answers<M extends Message> = [Questions<M>] extends [never] ? unknown
   : AnswerTo<Questions<M>, string>;
 
-/** The two lanes of a mailbox. All waiting control messages are handled before data messages. */
-export type Lane = "control" | "data";
+/** The lanes of a mailbox, in the order in which waiting messages are handled: an idle message is
+ * handled when no other waits. */
+export type Lane = "control" | "data" | "idle";
 
 /**
  * The address of an actor: plain data, so it can be put in messages.

@@ -14,6 +14,7 @@
  */
 
 import { messageOf } from "../../runtime/failure.ts";
+import { LANES } from "../../runtime/isolate.ts";
 import { starterOf } from "../../runtime/spawning.ts";
 import type { OpenTransport, StartRequest, Transport } from "../../runtime/transport.ts";
 import { type ActorRef, isMessage, isRef } from "../../runtime/types.ts";
@@ -389,8 +390,8 @@ function isSoundForOthers(frame: unknown, own: number): boolean {
   switch (kind) {
     case "message": {
       const { replyTo, lane } = fields;
-      return isRef(to) && isOfOwn(from) && isMessage(message) &&
-        (lane === "control" || lane === "data") && (replyTo === undefined || asksFor(replyTo));
+      return isRef(to) && isOfOwn(from) && isMessage(message) && LANES.includes(lane as never) &&
+        (replyTo === undefined || asksFor(replyTo));
     }
     case "answer":
       return isNumber(fields["ask"]) && isRecord(fields["outcome"]) &&

@@ -29,6 +29,7 @@ import {
   UNFLUSHED_WORKER,
   WORKER,
   WORKER_MESSAGES,
+  type WorkerView,
 } from "../../../actors/pipeline/worker.ts";
 import { reducesAlone, type WorkerState } from "../../../actors/pipeline/worker_state.ts";
 import {
@@ -157,6 +158,21 @@ Deno.test("a worker and a supervisor refuse each message that has no meaning in 
     }
   }
   await assertSentences("messages", found);
+});
+
+Deno.test("a worker picks an action when it has handled all messages that have arrived", async () => {
+  const plan = { ...FLUSHED, microBatches: 2 }, { requests } = prepareSimulation(plan);
+  const { failure } = await simulate({}, async (world) => {
+    const worker = await bringWorker(world, plan, "computing");
+    let ready: number | undefined;
+    world.invariant("look", (view) => void (ready = view.state<WorkerView>("worker-0")?.ready));
+    for (const [microBatch, fields] of requests[0]!.microBatches.entries()) {
+      world.system.send(worker, { type: "Inject", microBatch, fields, isEvaluation: false });
+      await world.settle(1);
+      assert.equal(ready, microBatch + 1);
+    }
+  });
+  assert.equal(failure, undefined);
 });
 
 /** Returns the supervisor's initial value for a plan. */

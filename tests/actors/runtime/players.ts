@@ -6,6 +6,7 @@
 
 // deno-lint-ignore-file determinism/no-ambient -- they play with real time
 
+import { LANES } from "../../../actors/runtime/isolate.ts";
 import type {
   ActorFactory,
   ActorRef,
@@ -70,8 +71,9 @@ export const recorder: AnyActor = (ctx, init) => {
   return {
     Note: ({ what }) => note(what),
     NoteBytes: ({ bytes }) => note([...bytes]),
-    Busy({ ms }) {
+    Busy({ ms, idle }) {
       busy(ms);
+      if (idle) ctx.send(ctx.self, { type: "Note", what: "idle" }, { lane: "idle" });
       note("busy");
     },
     Down: ({ down: { ref, reason } }) => note(`${ref.id} ${kindOf(reason)}`),
@@ -103,7 +105,7 @@ export const sender: AnyActor = (ctx, { to, lanes }) => ({
 /** Asserts that notes are those of each sender and lane in order. */
 export function inOrder(notes: readonly Any[], ids: readonly string[], lanes: readonly Lane[]) {
   return ids.every((from) =>
-    ["control", "data"].every((lane) => {
+    LANES.every((lane) => {
       const own = notes.filter((one) => one.from === from && one.lane === lane);
       return `${own.map(({ n }) => n)}` === `${[...lanes.keys()].filter((n) => lanes[n] === lane)}`;
     })

@@ -7,7 +7,7 @@ import { IS_DEEP } from "../../depth.ts";
 import { inFolder } from "../../in_folder.ts";
 import { childProcesses } from "../child_processes.ts";
 import { runContract } from "./contract.ts";
-import { CROSSINGS, ISOLATE_ENDS, neighbours } from "./contract/isolates.ts";
+import { ARRIVALS, CROSSINGS, ISOLATE_ENDS, neighbours } from "./contract/isolates.ts";
 import { MESSAGES } from "./contract/messages.ts";
 import { FAMILIES, STOPS } from "./contract/stops.ts";
 import { register } from "./contract/suite.ts";
@@ -27,6 +27,7 @@ else {
   for (const suite of suites) register({ isolate }, suite);
   register(TCP, CROSSINGS);
 }
+register({ isolate }, ARRIVALS);
 register(TCP, neighbours("process", "tcp"));
 
 async function rogueOf(system: System, id = "rogue") {

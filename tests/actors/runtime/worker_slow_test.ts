@@ -6,7 +6,7 @@ import { type RemoteIsolate, type Transport } from "../../../actors/runtime/mod.
 import { createSystem } from "../../../actors/transports/system.ts";
 import { WORKER_TRANSPORT } from "../../../actors/transports/worker.ts";
 import { runContract } from "./contract.ts";
-import { neighbours } from "./contract/isolates.ts";
+import { ARRIVALS, neighbours } from "./contract/isolates.ts";
 import { register } from "./contract/suite.ts";
 import { downOf, failureOf, thrownBy, withSystem } from "./harness.ts";
 import { plain, RECORDER, SERVER } from "./players.ts";
@@ -14,7 +14,7 @@ import { plain, RECORDER, SERVER } from "./players.ts";
 const isolate = "worker";
 
 runContract({ isolate });
-register({ isolate }, neighbours("worker", "process"));
+register({ isolate }, { ...ARRIVALS, ...neighbours("worker", "process") });
 
 Deno.test("worker: an actor whose worker closes itself, or is terminated, is down", async () => {
   const workers: Worker[] = [];

@@ -189,6 +189,25 @@ export const CROSSINGS: Suite = {
   },
 };
 
+/** Messages on a transport that receives pending frames between two steps. */
+export const ARRIVALS: Suite = {
+  "an idle message is handled after those that arrived while its sender blocked": async (
+    { system, spawn },
+  ) => {
+    // A message of a delayed isolate may arrive later, so one success in ten tries is enough.
+    for (let attempt = 0; attempt < 10; attempt++) {
+      const ref = spawn(RECORDER, { id: `recorder ${attempt}` });
+      await system.ask(ref, { type: "Read" });
+      system.send(ref, { type: "Busy", ms: 50, idle: true });
+      await new Promise((resolve) => setTimeout(resolve, 15));
+      system.send(ref, { type: "Note", what: "arrived" });
+      const notes = await system.ask(ref, { type: "Wait", count: 3 });
+      if (`${notes}` === "busy,arrived,idle") return;
+    }
+    assert.fail("it was handled first, ten times");
+  },
+};
+
 /** Messages and news between an isolate of one transport and one of another, both ways. */
 export function neighbours(outer: PlaceName, inner: PlaceName): Suite {
   return {

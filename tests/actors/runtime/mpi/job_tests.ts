@@ -16,7 +16,7 @@ import { inFolder, namesIn } from "../../../in_folder.ts";
 import { batchesOf, outcome, type Sizes, trained, unequalBatches } from "../../runs.ts";
 import { B, batch, RINGS } from "../../run/own_layers.ts";
 import { runContract } from "../contract.ts";
-import { CROSSINGS } from "../contract/isolates.ts";
+import { ARRIVALS, CROSSINGS } from "../contract/isolates.ts";
 import { MESSAGES } from "../contract/messages.ts";
 import { STOPS } from "../contract/stops.ts";
 import { type Place, register } from "../contract/suite.ts";
@@ -51,7 +51,9 @@ function onRanks(run: Run): Run {
 const PLACE: Place = { isolate: "mpi", transport: await rankTransport({}, [0, 1, 2, 3]) };
 
 if (hasRest && IS_DEEP) runContract(PLACE);
-else if (hasRest) { for (const suite of [MESSAGES, STOPS, CROSSINGS]) register(PLACE, suite); }
+else if (hasRest) {
+  for (const suite of [MESSAGES, STOPS, CROSSINGS, ARRIVALS]) register(PLACE, suite);
+}
 
 /** Trains two adapters on one pipeline; returns the hash of each. */
 async function trainJobs(run: Run): Promise<Record<string, string>> {

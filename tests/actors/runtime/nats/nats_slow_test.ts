@@ -12,7 +12,7 @@ import { substream } from "../../../../kernels/random.ts";
 import { atDepth, IS_DEEP } from "../../../depth.ts";
 import { testNeeding } from "../../../needs.ts";
 import { runContract } from "../contract.ts";
-import { CROSSINGS, ISOLATE_ENDS } from "../contract/isolates.ts";
+import { ARRIVALS, CROSSINGS, ISOLATE_ENDS } from "../contract/isolates.ts";
 import { MESSAGES } from "../contract/messages.ts";
 import { STOPS } from "../contract/stops.ts";
 import { type Place, register } from "../contract/suite.ts";
@@ -26,7 +26,9 @@ if (NATS.isThere) {
   await leader.gather(2, 60_000);
   const place: Place = { isolate: "nats", transport: leader.transport };
   if (IS_DEEP) runContract(place);
-  else for (const suite of [MESSAGES, STOPS, ISOLATE_ENDS, CROSSINGS]) register(place, suite);
+  else {for (const suite of [MESSAGES, STOPS, ISOLATE_ENDS, CROSSINGS, ARRIVALS]) {
+      register(place, suite);
+    }}
   Deno.test({
     name: "nats: hosts end with their run",
     sanitizeOps: false,

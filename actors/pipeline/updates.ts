@@ -22,6 +22,7 @@ import type { OpenCopy } from "./stage_copies.ts";
 import { restorePolicy } from "./step.ts";
 import {
   type Begin,
+  goOn,
   openStep,
   reducesAlone,
   reportStep,
@@ -198,7 +199,7 @@ function addByNetwork(
 }
 
 function openStepSync(worker: Worker, round: number): GradientSync {
-  const { ctx, init, copies, mirrors, peers } = worker, { buddies } = init;
+  const { init, copies, mirrors, peers } = worker, { buddies } = init;
   const holderOf = (stage: number, rank: number) =>
     peers!.workers[init.copies[stage]![rank]!.worker]!;
   const mirrored = new Set(buddies?.keys().filter((stage) => buddies[stage] !== undefined));
@@ -227,7 +228,7 @@ function openStepSync(worker: Worker, round: number): GradientSync {
       const message = { type: "Mirror", round, stage, rank, values } as const;
       sendToPeer(worker, buddy, message, { transfer: [values.buffer] });
     },
-    wake: () => ctx.send(ctx.self, { type: "StepBucket" }),
+    wake: () => goOn(worker, { type: "StepBucket" }),
     reduced(squares, digests) {
       const found = { ...digests.length > 0 && { digests }, ...takeDoubts(worker) };
       send(worker, { type: "Reduced", squares, ...found });
@@ -365,10 +366,8 @@ export class LocalUpdates implements WeightUpdater {
 
   /** Steps the next bucket in a later message, or ends the update. */
   #wakeOrEnd(): void {
-    const worker = this.worker, { ctx } = worker, { kernels } = this.#copy;
-    if (this.#nextBucket < kernels.buckets.length) {
-      return ctx.send(ctx.self, { type: "StepBucket" });
-    }
+    const worker = this.worker, { kernels } = this.#copy;
+    if (this.#nextBucket < kernels.buckets.length) return goOn(worker, { type: "StepBucket" });
     kernels.zeroGradients();
     this.#updates++;
     if (this.#isLastOfStep) {

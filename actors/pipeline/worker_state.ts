@@ -387,12 +387,17 @@ export function sendGradient(
   }
 }
 
+/** Sends itself the next piece of its work, to begin after all messages that have arrived. */
+export function goOn({ ctx }: Worker, message: WorkerMessage): void {
+  ctx.send(ctx.self, message, { lane: "idle" });
+}
+
 /** Sends itself a Dispatch, which runs the next action, if actions are ready and none is sent. */
 export function runReadyActions(worker: Worker): void {
-  const { ctx, state, isDispatching, ready } = worker;
+  const { state, isDispatching, ready } = worker;
   if (isDispatching || state !== "computing" || ready.length === 0) return;
   worker.isDispatching = true;
-  ctx.send(ctx.self, { type: "Dispatch" }, { lane: "idle" });
+  goOn(worker, { type: "Dispatch" });
 }
 
 /** Updates the peaks. With flushes, weights have one version. */

@@ -143,8 +143,8 @@ export class Mailbox {
 
   /** Returns all candidates: the oldest envelope of each sender in each lane, oldest first. */
   heads(): Envelope[] {
-    const lanes = [this.#control, this.#data, this.#idle].filter(({ length }) => length > 0);
-    return lanes.length === 1 ? oldestOfEachSender(lanes[0]!) : lanes.flatMap(oldestOfEachSender);
+    const heads = oldestOfEachSender(this.#data, oldestOfEachSender(this.#control));
+    return oldestOfEachSender(this.#idle, heads);
   }
 
   /** Iterates over all envelopes, lane by lane, each in order of arrival. */
@@ -173,15 +173,17 @@ export class Mailbox {
   }
 }
 
-/** Returns the oldest envelope of each sender in a queue. */
-export function oldestOfEachSender(lane: Ring<Envelope>): Envelope[] {
-  const heads: Envelope[] = [];
+/** Adds the oldest envelope of each sender in a queue to those of other queues, and returns all. */
+export function oldestOfEachSender(lane: Ring<Envelope>, heads: Envelope[] = []): Envelope[] {
+  const first = heads.length;
   for (let index = 0; index < lane.length; index++) {
     const envelope = lane.at(index)!, { isolate, serial } = envelope.from;
     // Few senders: a search of those found is faster than a set of their keys.
-    if (heads.every(({ from }) => from.serial !== serial || from.isolate !== isolate)) {
-      heads.push(envelope);
+    let n = first;
+    while (heads[n] && (heads[n]!.from.serial !== serial || heads[n]!.from.isolate !== isolate)) {
+      n++;
     }
+    if (n === heads.length) heads.push(envelope);
   }
   return heads;
 }

@@ -4,10 +4,10 @@
  * Its mailbox is the receive-dispatch loop of AxoNN (section III-C, Algorithm 2). Inputs make actions
  * ready; a Dispatch that the worker sends to itself lets the policy pick one of them.
  *
- * [Note: one action for each Dispatch] The Dispatch is in the idle lane of the mailbox. So the policy
- * sees the actions of all messages that have arrived, also during the last kernel, and may prefer a
- * late backward to an early forward. It also ends the step of the actor after each kernel: control messages and the
- * virtual clock get their turn between any two actions.
+ * [Note: one action for each Dispatch] The Dispatch is in the idle lane of the mailbox. So the
+ * policy sees the actions of all messages that have arrived, also during the last kernel, and may
+ * prefer a late backward to an early forward. It also ends the step of the actor after each kernel:
+ * control messages and the virtual clock get their turn between any two actions.
  *
  * [Note: FIFO and float order] Floating-point sums depend on their order. The B of a stage add
  * gradients, so they must run in ascending order of micro-batches at any timing. Lists have this

@@ -107,7 +107,7 @@ export interface OpenTransport {
   start(request: StartRequest): RemoteIsolate;
   /**
    * Receives pending frames. Called after each turn of the event loop, for transports whose events
-   * the loop would deliver too slowly.
+   * the loop would deliver too slowly. Idle messages are handled after the messages received here.
    */
   drain?(): Promise<void> | undefined;
   /** Releases the resources of an invitation's address that is not passed on to an isolate. */

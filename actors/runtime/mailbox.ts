@@ -122,54 +122,50 @@ export class Ring<T> {
 
 /** Three lanes of envelopes: control before data before idle. */
 export class Mailbox {
-  readonly #control = new Ring<Envelope>();
-  readonly #data = new Ring<Envelope>();
-  readonly #idle = new Ring<Envelope>();
+  readonly #lanes: Readonly<Record<Lane, Ring<Envelope>>> = {
+    control: new Ring(),
+    data: new Ring(),
+    idle: new Ring(),
+  };
 
   /** Messages that wait, in all lanes. */
   get length(): number {
-    return this.#control.length + this.#data.length + this.#idle.length;
+    const { control, data, idle } = this.#lanes;
+    return control.length + data.length + idle.length;
   }
 
   /** Adds an envelope at the end of its lane. */
   push(envelope: Envelope): void {
-    this.#lane(envelope.lane).push(envelope);
+    this.#lanes[envelope.lane].push(envelope);
   }
 
   /** Returns the next envelope in FIFO order: the control lane first. */
   head(): Envelope | undefined {
-    return this.#control.at(0) ?? this.#data.at(0) ?? this.#idle.at(0);
+    const { control, data, idle } = this.#lanes;
+    return control.at(0) ?? data.at(0) ?? idle.at(0);
   }
 
   /** Returns all candidates: the oldest envelope of each sender in each lane, oldest first. */
   heads(): Envelope[] {
-    const heads = oldestOfEachSender(this.#data, oldestOfEachSender(this.#control));
-    return oldestOfEachSender(this.#idle, heads);
+    const { control, data, idle } = this.#lanes;
+    return oldestOfEachSender(idle, oldestOfEachSender(data, oldestOfEachSender(control)));
   }
 
   /** Iterates over all envelopes, lane by lane, each in order of arrival. */
   *[Symbol.iterator](): IterableIterator<Envelope> {
-    yield* this.#control;
-    yield* this.#data;
-    yield* this.#idle;
+    for (const lane of Object.values(this.#lanes)) yield* lane;
   }
 
   /** Removes an envelope and returns true if it was found. */
   remove(envelope: Envelope): boolean {
-    return this.#lane(envelope.lane).remove(envelope);
+    return this.#lanes[envelope.lane].remove(envelope);
   }
 
   /** Removes and returns all envelopes. */
   drain(): Envelope[] {
     const all = [...this];
-    while (this.#control.shift());
-    while (this.#data.shift());
-    while (this.#idle.shift());
+    for (const lane of Object.values(this.#lanes)) while (lane.shift());
     return all;
-  }
-
-  #lane(lane: Lane): Ring<Envelope> {
-    return lane === "control" ? this.#control : lane === "data" ? this.#data : this.#idle;
   }
 }
 

@@ -53,17 +53,16 @@ export function hydraOutput(): LineFilter {
   };
 }
 
-/** Hydra names the first rank that is dead, also where it has killed it after the death of another. */
-const OF_HYDRA = /^Killed .*/;
-
 function hydraDeath(text: string): Death {
   const [, pid, host] = /^= +PID (\d+) RUNNING AT (\S+)/m.exec(text) ?? [];
   const [, signal] = /EXIT STRING: (.+\(signal \d+\))/.exec(text) ?? [];
   const [, code] = /EXIT CODE: (\d+)/.exec(text) ?? [];
+  // Hydra names the first dead rank, also where it has killed it after the death of another.
+  const cause = signal?.startsWith("Killed") ? ", perhaps after another rank" : "";
   return {
     ...pid !== undefined && { pid: Number(pid), host: host! },
     ...signal !== undefined
-      ? { signal: signal.replace(OF_HYDRA, "$&, perhaps after another rank") }
+      ? { signal: signal + cause }
       : code !== undefined && { code: Number(code) },
   };
 }

@@ -91,7 +91,8 @@ for (const isolate of ["worker", "process"] as const) {
   });
 }
 
-/** A loaded machine may run no thread for the time of a stall; a false stall happens each time. */
+/** Retries: a loaded machine may run no thread for as long as a stall. A stall that is always false
+ * fails every try. */
 const PATIENCE = 2;
 
 Deno.test("a pipeline that fills over slow links, and evaluates over them, has not stalled", async () => {

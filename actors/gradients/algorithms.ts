@@ -81,11 +81,13 @@ export interface ReducerOptions {
   readonly sums?: Pick<GradientSums, "borders" | "add"> | undefined;
   /** Returns this copy's gradients of a range, in a new array. */
   read(offset: number, length: number): Promise<GradientArray>;
+  /** Copies this copy's gradients from `offset` into shared memory. */
+  copy(offset: number, into: Float32Array | Float16Array): Promise<void>;
   /**
-   * Writes the sums of a whole chunk, once for each chunk, from an array that it may keep; if a device
-   * adds, only the sums of other ranks.
+   * Writes the sums of a whole chunk, once for each chunk; if a device adds, only the sums of other
+   * ranks. The next step changes the array.
    */
-  write(offset: number, values: GradientArray): void;
+  write(offset: number, values: Float32Array | Float16Array): void;
   /**
    * Sends to another rank, FIFO for each pair of ranks. The buffer of the values may be transferred.
    * This must return before the message, or a message that follows from it, is received.

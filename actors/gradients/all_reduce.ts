@@ -79,9 +79,15 @@ function addInto(sums: Float32Array, values: Values): void {
 }
 
 /** Adds arrays of one length left to right in f32; `into`, which may be one of them, rounds once. */
-function addLeftToRight(into: Values, [first, ...rest]: readonly Values[]): void {
+function addLeftToRight(into: Values, all: readonly Values[]): void {
+  const [first, second] = all;
+  if (all.length === 2) {
+    // Without memory for sums. A sum of two in f64 rounds to the same bits as one in f32.
+    for (let i = 0; i < into.length; i++) into[i] = first![i]! + second![i]!;
+    return;
+  }
   const sums = new Float32Array(first!);
-  for (const values of rest) addInto(sums, values);
+  for (const values of all.slice(1)) addInto(sums, values);
   into.set(sums);
 }
 
@@ -113,19 +119,16 @@ type ChunkOptions = ReducerOptions & {
   readonly chunk: { readonly offset: number; readonly length: number };
 };
 
-/** The values of a chunk on the host. */
-function hostValues(options: ChunkOptions, own: GradientArray): ChunkValues {
-  const { shared, rank, chunk: { offset } } = options;
-  const values: Values = shared ? rowOf(options, shared, rank) : own;
-  if (shared) values.set(own);
+/** The values of a chunk on the host: in the row of this rank, or in an array that it owns. */
+function hostValues({ shared, write, chunk }: ChunkOptions, values: Values): ChunkValues {
   return {
-    take: (start, end) => shared ? undefined : own.slice(start, end),
+    take: (start, end) => shared ? undefined : values.slice(start, end) as GradientArray,
     add(start, end, terms) {
       const place = values.subarray(start, end);
       addLeftToRight(place, terms.map((term) => term ?? place));
     },
     set: (start, others) => values.set(others, start),
-    end: () => options.write(offset, shared ? values.slice() as GradientArray : own),
+    end: () => write(chunk.offset, values),
   };
 }
 
@@ -225,14 +228,20 @@ class ChunkReduction {
     const isFirst = !this.#isStarted, must = "a chunk must be started once";
     assertInput(isFirst, `start chunk ${this.#chunk}`, must, "it again");
     this.#isStarted = true;
-    const { chunk: { offset, length }, size, sums } = this.#options;
+    const { size, sums } = this.#options;
     if (size === 1) return this.#complete();
-    if (sums) this.#values = deviceValues(this.#options);
-    else {
-      const own = await this.#options.read(offset, length);
-      this.#values = hostValues(this.#options, this.#checkValues("what is read", own, length));
-    }
+    this.#values = sums
+      ? deviceValues(this.#options)
+      : hostValues(this.#options, await this.#readOwn());
     await this.#advance();
+  }
+
+  async #readOwn(): Promise<Values> {
+    const { shared, rank, read, copy, chunk: { offset, length } } = this.#options;
+    if (!shared) return this.#checkValues("what is read", await read(offset, length), length);
+    const row = rowOf(this.#options, shared, rank);
+    await copy(offset, row);
+    return row;
   }
 
   /** Keeps a message, and runs all exchanges that are then possible: at once, unless a device adds. */
@@ -371,6 +380,7 @@ export type {
  *     algorithm: "direct",
  *     dtype: "f32",
  *     read: (offset, length) => Promise.resolve(gradients.slice(offset, offset + length)),
+ *     copy: (offset, into) => Promise.resolve(into.set(gradients.subarray(offset, offset + into.length))),
  *     write: (offset, values) => gradients.set(values, offset),
  *     send: (to, message) => void network.push(() => reducers[to]!.receive(message)),
  *     onComplete: () => {},

@@ -70,6 +70,7 @@ export interface SyncedCopy {
     | "rangeOf"
     | "sums"
     | "readGradients"
+    | "copyGradients"
     | "writeGradients"
     | "gradientSquares"
     | "scan"
@@ -132,6 +133,7 @@ class CopySync {
         return { offset, length: last.offset + last.length - offset };
       }),
       read: (offset, length) => kernels.readGradients(offset, length),
+      copy: (offset, into) => kernels.copyGradients(offset, into),
       write: (offset, values) => kernels.writeGradients(offset, values),
       send: (to, part) => send(stage, to, part),
       onComplete: (chunk) => void this.summed.push(chunk),

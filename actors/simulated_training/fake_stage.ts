@@ -443,6 +443,10 @@ export class FakeStage implements StageKernels {
     return Promise.resolve(this.#gradients.slice(offset, offset + length));
   }
 
+  async copyGradients(offset: number, into: Float32Array | Float16Array): Promise<void> {
+    into.set(await this.readGradients(offset, into.length));
+  }
+
   writeGradients(offset: number, values: Float32Array | Float16Array): void {
     checkLength("a sum", values, this.#away.get(offset) ?? values.length);
     this.#away.delete(offset);

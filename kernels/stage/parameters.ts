@@ -102,19 +102,8 @@ function* viewsOf(device: Pick<Device, "view">, flat: FlatTensor, { offset, leng
   }
 }
 
-/** Copies a range to the host, into an array that owns its buffer. */
-export async function readFlat(
-  device: Device,
-  flat: FlatTensor,
-  range: FlatRange,
-): Promise<MessageArray> {
-  const all = new (flat.dtype === "f16" ? Float16Array : Float32Array)(range.length);
-  await readFlatInto(device, flat, range.offset, all);
-  return all;
-}
-
 /** Copies the elements from `offset` to the host. */
-async function readFlatInto(
+export async function readFlat(
   device: Device,
   flat: FlatTensor,
   offset: number,
@@ -186,7 +175,7 @@ export async function readStateInto(
   into: Float32Array,
 ): Promise<void> {
   if ("values" in state) into.set(state.values.subarray(offset, offset + into.length));
-  else await readFlatInto(device, state, offset, into);
+  else await readFlat(device, state, offset, into);
 }
 
 /** A parameter and its views into the flat arrays. */

@@ -311,8 +311,16 @@ export class Stage {
   }
 
   /** Copies a range of the flat gradients to the host, in an array that owns its buffer. */
-  readGradients(offset: number, length: number): Promise<MessageArray> {
-    return readFlat(this.#parts.device, this.#parts.resident.store.gradients, { offset, length });
+  async readGradients(offset: number, length: number): Promise<MessageArray> {
+    const { dtype } = this.#parts.resident.store.gradients;
+    const values = new (dtype === "f16" ? Float16Array : Float32Array)(length);
+    await this.copyGradients(offset, values);
+    return values;
+  }
+
+  /** Copies the flat gradients from `offset` into an array of the host. */
+  copyGradients(offset: number, into: Float32Array | Float16Array): Promise<void> {
+    return readFlat(this.#parts.device, this.#parts.resident.store.gradients, offset, into);
   }
 
   /** Sets a range of the flat gradients, such as the sum of all copies of the stage. */

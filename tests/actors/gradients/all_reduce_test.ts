@@ -189,6 +189,7 @@ const OPTIONS: ReducerOptions = {
   ...{ rank: 0, size: 3, algorithm: "direct", dtype: "f32" },
   chunks: [{ offset: 0, length: 6 }, { offset: 6, length: 3 }],
   read: (_, length) => Promise.resolve(new Float32Array(length)),
+  copy: () => Promise.resolve(),
   ...{ write: () => {}, send: () => {}, onComplete: () => {} },
 };
 

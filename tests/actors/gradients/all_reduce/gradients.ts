@@ -111,10 +111,9 @@ export async function allReduce(wanted: Wanted) {
     openReducer({
       ...{ rank, size, chunks, algorithm, dtype, shared },
       read: async (offset, length) => await gradients.slice(offset, offset + length),
-      write(offset, values) {
-        assert.ok(values.buffer instanceof ArrayBuffer, "what is written must not be shared");
-        gradients.set(values, offset);
-      },
+      copy: async (offset, into) =>
+        await into.set(gradients.subarray(offset, offset + into.length)),
+      write: (offset, values) => gradients.set(values, offset),
       send(to, message) {
         const volume = message.values?.length ?? 0;
         const transfer = message.values ? [message.values.buffer] : [];

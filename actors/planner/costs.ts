@@ -26,6 +26,7 @@ import {
   linearMs,
   type LinkCost,
   type LoadCost,
+  parametersOf,
   type Profile,
   slicedFacts,
 } from "./profile.ts";
@@ -73,12 +74,18 @@ export function openCosts(profile: Profile, device: string) {
   };
 }
 
+/** Cost of a layer in a worker that holds a number of trained elements. */
+interface HeldCost {
+  readonly held: number;
+  readonly cost: FoundCost;
+}
+
 /** Opens the costs of layers on a device. */
 export function openLayerCosts(layers: readonly LayerCost[], device: string) {
-  const known = new Map<string, FoundCost[]>(), scaled = new Set<string>();
+  const known = new Map<string, HeldCost[][]>(), scaled = new Set<string>();
   const ofDevice = layers.filter((one) => one.device === device);
   const loads = [...new Set(ofDevice.map(({ atOnce }) => atOnce))].sort((a, b) => a - b);
-  const find = (facts: LayerFacts): FoundCost[] => {
+  const find = (facts: LayerFacts): HeldCost[][] => {
     const key = `${facts.precision} ${factsKey(facts)}`, found = known.get(key);
     if (found) return found;
     const candidates = ofDevice.filter(({ kind, precision }) =>
@@ -87,7 +94,8 @@ export function openLayerCosts(layers: readonly LayerCost[], device: string) {
     if (candidates.length === 0) throw unknown(layers, facts, device);
     const costs = loads.map((atOnce) => {
       const measured = candidates.filter((one) => one.atOnce === atOnce);
-      return scaledTo(facts, nearest(facts, measured.length > 0 ? measured : candidates), scaled);
+      return nearest(facts, measured.length > 0 ? measured : candidates)
+        .map((one) => ({ held: one.heldParameters ?? 0, cost: scaledTo(facts, one, scaled) }));
     });
     known.set(key, costs);
     return costs;
@@ -98,12 +106,33 @@ export function openLayerCosts(layers: readonly LayerCost[], device: string) {
     /** True if costs depend on the number of workers that compute at the same time. */
     hasLoads: loads.length > 1,
     /**
-     * Returns the cost of a layer, interpolated between the measured loads.
+     * Returns the cost of a layer, interpolated between the measured loads and stages.
      *
+     * @param held number of trained elements of its worker.
      * @throws {Error} when the profile has no cost of its kind.
      */
-    layer: (facts: LayerFacts, atOnce: number): FoundCost => between(loads, find(facts), atOnce),
+    layer(facts: LayerFacts, atOnce: number, held: number): FoundCost {
+      const found = find(facts), costs = found.map((one) => heldCost(one, found.at(-1)!, held));
+      return between(loads, costs, atOnce);
+    },
+    /** Returns the measured costs of a layer; all interpolated ones are between these. */
+    measured(facts: LayerFacts): FoundCost[] {
+      const found = find(facts), last = found.at(-1)!;
+      return found.flatMap((one) => last.map(({ held }) => heldCost(one, last, held)));
+    },
   };
+}
+
+/**
+ * Returns the cost of a layer in a worker that holds a number of trained elements. Only under the
+ * highest load were several numbers measured; their ratios hold for the other loads.
+ */
+function heldCost(costs: readonly HeldCost[], last: readonly HeldCost[], held: number): FoundCost {
+  const at = (held: number) =>
+    between(last.map((one) => one.held), last.map((one) => one.cost), held);
+  if (costs === last) return at(held);
+  const [own] = costs, to = at(held), from = at(own!.held);
+  return mapFields(own!.cost, (ms, name) => from[name] > 0 ? ms * to[name] / from[name] : ms);
 }
 
 /** Returns a cost, with a half of the backward for parts that were not measured. */
@@ -120,8 +149,16 @@ function distance(a: LayerFacts, b: LayerFacts): number {
     apart(a.parameters, b.parameters);
 }
 
-const nearest = (facts: LayerFacts, costs: readonly LayerCost[]): LayerCost =>
-  costs.reduce((best, one) => distance(facts, one) < distance(facts, best) ? one : best);
+/** Returns the costs of the layer with the most similar work, by what its worker held. */
+function nearest(facts: LayerFacts, costs: readonly LayerCost[]): LayerCost[] {
+  const best = costs.reduce((best, one) =>
+    distance(facts, one) < distance(facts, best) ? one : best
+  );
+  return costs.filter((one) =>
+    one.microBatch === best.microBatch && one.recompute === best.recompute &&
+    distance(best, one) === 0
+  ).sort((a, b) => (a.heldParameters ?? 0) - (b.heldParameters ?? 0));
+}
 
 /** Scales a cost to another size by floating-point operations, and notes it in `scaled`. */
 function scaledTo(facts: LayerFacts, cost: LayerCost, scaled: Set<string>): FoundCost {
@@ -142,11 +179,11 @@ function scaledTo(facts: LayerFacts, cost: LayerCost, scaled: Set<string>): Foun
   );
 }
 
-/** Interpolates costs between two loads. */
-function between(loads: readonly number[], costs: readonly FoundCost[], atOnce: number): FoundCost {
-  const above = loads.findIndex((load) => load >= atOnce);
+/** Interpolates costs between two of `points`, in ascending order. */
+function between(points: readonly number[], costs: readonly FoundCost[], at: number): FoundCost {
+  const above = points.findIndex((one) => one >= at);
   if (above <= 0) return costs.at(above)!;
-  const low = loads[above - 1]!, share = (atOnce - low) / (loads[above]! - low);
+  const low = points[above - 1]!, share = (at - low) / (points[above]! - low);
   const [a, b] = [costs[above - 1]!, costs[above]!];
   return mapFields(a, (ms, name) => ms + share * (b[name] - ms));
 }
@@ -196,8 +233,10 @@ export function recommendLayout(
 ): RecommendedLayout {
   const { model, stage, halves } = compiled, costs = openCosts(profile, device);
   const facts = slicedFacts(model, stage), slices = facts.length;
+  const { workers, stages, placement } = schedule, copies = placement.flat().length / stages;
+  const held = copies * parametersOf(facts[0]!) / workers;
   const layers = facts.map((slice) =>
-    slice.map((one) => costs.layer(one, replicas * schedule.workers))
+    slice.map((one) => costs.layer(one, replicas * workers, held))
   );
   const msOf = (name: keyof FoundCost) =>
     model.layers.map((_, i) => halves * layers.reduce((ms, slice) => ms + slice[i]![name], 0));
@@ -281,7 +320,7 @@ export function stageModel(
 ): StageModel {
   const sum = (name: keyof FoundCost) =>
     runs * slices.flat().reduce((ms, layer) => ms + layer[name], 0);
-  const parameters = facts[0]!.reduce((count, one) => count + one.parameters, 0);
+  const parameters = parametersOf(facts[0]!);
   const { recomputeInterval } = options;
   const againMs = (share: number) =>
     runs * slices.reduce((ms, layers) => ms + recomputeMs(program, layers, options, share), 0);

@@ -530,12 +530,11 @@ function openLeast(
   { compile, sampled }: ReturnType<typeof openModels>,
 ) {
   const costs = openCosts(profile, device), known = new Map<string, LeastModel>();
-  const loads = [...new Set(profile.layers.map(({ atOnce }) => atOnce))];
   const ofLayer = (facts: LayerFacts): LeastLayer => {
     const { parameters } = facts;
     // A trace has costs of whole stages only.
     if (profile.source === "trace") return { ...NO_TIME, parameters };
-    const found = loads.map((atOnce) => costs.layer(facts, atOnce));
+    const found = costs.measured(facts);
     return {
       ...mapFields(NO_TIME, (_, name) => Math.min(...found.map((one) => one[name]))),
       parameters,

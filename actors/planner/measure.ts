@@ -8,13 +8,13 @@
  * used to check a profile.
  *
  * Each layer is measured under each load ([Note: load] in predict.ts), and only actions that start
- * while all probes compute count.
+ * while all probes compute count. Under the highest load it is also measured in larger stages: a
+ * worker that holds more of a model finds less of it in its cache.
  *
  * @module
  */
 
 import { delay } from "@std/async/delay";
-import { cpus } from "node:os";
 import process from "node:process";
 import {
   assertMachineHolds,
@@ -78,12 +78,13 @@ import {
   linearMs,
   type LoadCost,
   median,
+  parametersOf,
   type Profile,
   PROFILE_FORMAT,
   PROFILE_VERSION,
-  type ProfiledMachine,
   slicedFacts,
   type Spread,
+  thisMachine,
   variationOf,
 } from "./profile.ts";
 
@@ -96,12 +97,32 @@ interface ProbedModel {
   readonly recompute: Recompute;
 }
 
+/** Workers that compute at the same time. */
+export interface Load {
+  /** Number of workers. */
+  readonly atOnce: number;
+  /** Number of stages that the model is cut into; each worker holds one. */
+  readonly stages: number;
+}
+
+/** Trained elements of a model above which all its stages exceed any cache. */
+const CACHED_MAX = 2 ** 26;
+
+/** Returns the loads that are measured, for numbers of workers. */
+function loadsOf(numbers: readonly number[], programs: readonly ModelProgram[]): Load[] {
+  const most = Math.max(...numbers);
+  const isCached = programs.every((one) => parametersOf(slicedFacts(one)[0]!) <= CACHED_MAX);
+  const larger = numbers.filter((stages) => isCached && stages < most && most % stages === 0);
+  return [
+    ...numbers.map((atOnce) => ({ atOnce, stages: atOnce })),
+    ...larger.map((stages) => ({ atOnce: most, stages })),
+  ];
+}
+
 /** Durations of one model under one load. */
-export interface LoadTimes {
+export interface LoadTimes extends Load {
   /** Index of the probed model. */
   readonly model: number;
-  /** Number of probes that computed at the same time. */
-  readonly atOnce: number;
   /** Durations by kind of layer. */
   readonly layers: ReadonlyMap<string, LayerTimes>;
   /** Milliseconds of whole actions, for each stage and kind. */
@@ -119,7 +140,8 @@ interface LayerTimes {
 }
 
 /** A stage of a probe. */
-interface Placed extends Pick<LoadTimes, "model" | "atOnce"> {
+interface Placed extends Load {
+  readonly model: number;
   readonly stage: ProbedStage;
 }
 
@@ -141,8 +163,8 @@ const isEnough = (times: readonly ProbeTimes[]): boolean =>
 interface ProbesOptions {
   readonly device: DeviceChoice;
   readonly models: readonly ProbedModel[];
-  /** Numbers of workers that compute at the same time; each is measured. */
-  readonly loads: readonly number[];
+  /** Measured loads. */
+  readonly loads: readonly Load[];
   /** Place of the probes. */
   readonly isolate: PlaceName;
 }
@@ -158,14 +180,14 @@ export class Probes {
   constructor(private readonly system: System, private readonly options: ProbesOptions) {
     const { device, models, loads, isolate } = options;
     const how: StageOptions = { optimizer: ADAMW_DEFAULTS, backward: "split" };
-    this.#placed = Array.from({ length: Math.max(...loads) }, () => []);
+    this.#placed = Array.from({ length: mostOf(loads) }, () => []);
     for (const [model, { program }] of models.entries()) {
       const all = drawWeights(program), fields = drawBatch(program);
-      for (const atOnce of loads) {
-        const stages = cutIntoStages(program, Math.min(atOnce, program.layers.length));
-        for (const [probe, placed] of this.#placed.slice(0, atOnce).entries()) {
+      for (const load of loads) {
+        const stages = cutIntoStages(program, Math.min(load.stages, program.layers.length));
+        for (const [probe, placed] of this.#placed.slice(0, load.atOnce).entries()) {
           const stage = stages[probe % stages.length]!, weights = weightsOf(stage, all);
-          placed.push({ model, atOnce, stage: { program: stage, options: how, weights, fields } });
+          placed.push({ ...load, model, stage: { program: stage, options: how, weights, fields } });
         }
       }
     }
@@ -185,8 +207,8 @@ export class Probes {
   async measure(forMs: number, now: () => number = realClock().now): Promise<LoadTimes[]> {
     const all: LoadTimes[] = [];
     for (const model of this.options.models.keys()) {
-      for (const atOnce of this.options.loads) {
-        all.push(await this.#measureLoad(model, atOnce, forMs, now));
+      for (const load of this.options.loads) {
+        all.push(await this.#measureLoad(model, load, forMs, now));
       }
     }
     return all;
@@ -194,13 +216,13 @@ export class Probes {
 
   async #measureLoad(
     model: number,
-    atOnce: number,
+    { atOnce, stages }: Load,
     forMs: number,
     now: () => number,
   ): Promise<LoadTimes> {
     const used = this.#actors.slice(0, atOnce).map((actor, i) => {
       const index = this.#placed[i]!.findIndex((one) =>
-        one.model === model && one.atOnce === atOnce
+        one.model === model && one.atOnce === atOnce && one.stages === stages
       );
       return { actor, index, ...this.#placed[i]![index]!.stage };
     });
@@ -212,7 +234,7 @@ export class Probes {
       );
     let times: ProbeTimes[] = [], cpuShare: number | undefined;
     // If there were too few actions, this and later measurements take longer.
-    const key = `${model} ${atOnce}`;
+    const key = `${model} ${atOnce} ${stages}`;
     let ms = this.#windows.get(key) ?? forMs;
     for (; !isEnough(times) && ms <= LONGER_MAX * forMs; ms *= 2) {
       this.#windows.set(key, ms);
@@ -233,15 +255,18 @@ export class Probes {
       }
     }
     return {
-      ...{ model, atOnce, layers, cpuShare },
+      ...{ model, atOnce, stages, layers, cpuShare },
       actions: times.map(({ actions }) => actions),
       closing: closing.map((one, i) => ({
         ...one,
-        parameters: facts[i]!.reduce((sum, { parameters }) => sum + parameters, 0),
+        parameters: parametersOf(facts[i]!),
       })),
     };
   }
 }
+
+/** Returns the most workers that compute at the same time. */
+const mostOf = (loads: readonly Load[]): number => Math.max(...loads.map(({ atOnce }) => atOnce));
 
 /** Returns the weights of a stage. */
 function weightsOf({ programs, layers }: StageProgram, all: StageState["weights"]) {
@@ -275,16 +300,14 @@ function addTimes(
 }
 
 /** Steps of a run with one model and load. */
-export interface CalibratedLoad {
+export interface CalibratedLoad extends Load {
   /** Index of the measured model. */
   readonly model: number;
-  /** Workers of the run, each with one stage. */
-  readonly atOnce: number;
   /** Traces of the workers, for each step. */
   readonly steps: StepOutcome["traces"][];
 }
 
-/** Calibrates the costs of the layers of each model, and of loads, starting with the lowest load. */
+/** Calibrates the costs of the layers of each model, and of loads. */
 export function calibrate(
   { layers, loads, programs }: {
     readonly layers: readonly (readonly LayerCost[])[];
@@ -295,15 +318,19 @@ export function calibrate(
 ): { readonly layers: readonly LayerCost[]; readonly loads: readonly LoadCost[] } {
   const endings = new Map<number, number[]>();
   const calibrated = layers.map((costs, model) => {
-    const own = runs.filter((run) => run.model === model && run.steps.length > 0)
-      .toSorted((a, b) => a.atOnce - b.atOnce);
-    let known: readonly LayerCost[] = costs;
-    for (const { atOnce, steps } of own) {
-      const stages = cutIntoStages(programs[model]!, atOnce).map((stage) => slicedFacts(stage)[0]!);
-      const factor = actionFactor(known, stages, atOnce, steps);
-      known = known.map((cost) => cost.atOnce === atOnce ? scaled(cost, factor) : cost);
+    let known = costs;
+    for (const run of runs.filter((one) => one.model === model && one.steps.length > 0)) {
+      const { atOnce, steps } = run;
+      const stages = cutIntoStages(programs[model]!, run.stages).map((one) => slicedFacts(one)[0]!);
+      const held = parametersOf(stages.flat()) / stages.length;
+      const factor = actionFactor(costs, stages, held, steps);
+      known = known.map((cost) =>
+        cost.atOnce === atOnce && (cost.heldParameters ?? held) === held
+          ? scaled(cost, factor)
+          : cost
+      );
       const once = loads.find((one) => one.atOnce === atOnce);
-      if (!once) continue;
+      if (!once || run.stages < atOnce) continue;
       endings.set(atOnce, [...endings.get(atOnce) ?? [], endFactor(once, stages, steps)]);
     }
     return known;
@@ -317,34 +344,28 @@ export function calibrate(
   };
 }
 
-/**
- * Returns the ratio of measured to predicted durations of actions. On average fewer workers compute
- * than the run has, so costs of the lower load, which are calibrated already, count with their share.
- */
+/** Returns the ratio of measured to predicted durations of actions under the load of their steps. */
 function actionFactor(
   costs: readonly LayerCost[],
   stages: readonly (readonly LayerFacts[])[],
-  atOnce: number,
+  held: number,
   steps: CalibratedLoad["steps"],
 ): number {
-  const upTo = costs.filter((cost) => cost.atOnce <= atOnce), [first] = upTo;
+  const [first] = costs;
   if (!first) return 1;
-  const found = openLayerCosts(upTo, first.device);
-  const below = Math.max(0, ...upTo.map((one) => one.atOnce).filter((load) => load < atOnce));
+  const found = openLayerCosts(costs, first.device);
   return medianFactor(steps.map((traces) => {
-    let tookMs = 0, lowMs = 0, highMs = 0;
+    let tookMs = 0, predictedMs = 0;
     const spans = traces.flatMap((trace, worker) => trace.map((one) => readSpan(one, worker)))
       .filter(computes);
-    const load = meanLoad(spans), share = (load - below) / (atOnce - below);
+    const load = meanLoad(spans);
     for (const { start, end, kind, stages: [stage] } of spans) {
       const name = kind === "F" ? "forwardMs" : "backwardMs";
-      const sum = (at: number) =>
-        stages[stage!]!.reduce((ms, facts) => ms + found.layer(facts, at)[name], 0);
       tookMs += end - start;
-      if (below > 0) lowMs += (1 - share) * sum(below);
-      highMs += (below > 0 ? share : 1) * sum(atOnce);
+      predictedMs += stages[stage!]!
+        .reduce((ms, facts) => ms + found.layer(facts, load, held)[name], 0);
     }
-    return (tookMs - lowMs) / highMs;
+    return tookMs / predictedMs;
   }));
 }
 
@@ -380,7 +401,7 @@ function endFactor(
   return medianFactor(steps.map((traces) => {
     let tookMs = 0, predictedMs = 0;
     for (const [worker, trace] of traces.entries()) {
-      const parameters = stages[worker]!.reduce((sum, one) => sum + one.parameters, 0);
+      const parameters = parametersOf(stages[worker]!);
       predictedMs += linearMs(optimizer, parameters) + linearMs(norm, parameters);
       for (const one of trace) {
         const { kind, start, end } = readSpan(one, worker);
@@ -421,9 +442,10 @@ export function layerCosts(
   rounds: readonly LoadTimes[],
   { device, sizes, models }: MeasuredFacts,
 ): LayerCost[] {
-  const groups = Map.groupBy(rounds, ({ model, atOnce }) => `${model} ${atOnce}`);
+  const groups = Map.groupBy(rounds, keyOf);
   return [...groups.values()].flatMap((group) => {
-    const { model, atOnce } = group[0]!, { microBatch, recompute } = models[model]!;
+    const { model, atOnce, closing } = group[0]!, { microBatch, recompute } = models[model]!;
+    const heldParameters = parametersOf(closing) / closing.length;
     const all = Map.groupBy(
       group.flatMap(({ layers }) => [...layers.values()]),
       ({ facts }) => factsKey(facts),
@@ -433,7 +455,7 @@ export function layerCosts(
       if (F === undefined || B === undefined) return [];
       return [{
         ...layer[0]!.facts,
-        ...{ sizes, microBatch, device, recompute, atOnce },
+        ...{ sizes, microBatch, device, recompute, atOnce, heldParameters },
         forwardMs: F,
         backwardMs: B,
         // The first layer has no gradient for its input, so its W is the whole backward.
@@ -442,6 +464,8 @@ export function layerCosts(
     });
   });
 }
+
+const keyOf = ({ model, atOnce, stages }: LoadTimes) => `${model} ${atOnce} ${stages}`;
 
 /** Returns the median of the mean durations of several rounds; undefined without runs. */
 function medianMs(sums: readonly TimedSum[]): number | undefined {
@@ -455,7 +479,8 @@ const ONCE = { optimizer: "optimizerMs", vote: "voteMs", norm: "normMs", end: "e
 /** Returns the costs once a step, for each load. */
 export function loadCosts(rounds: readonly LoadTimes[]): LoadCost[] {
   return [...new Set(rounds.map(({ atOnce }) => atOnce))].map((atOnce) => {
-    const all = rounds.filter((one) => one.atOnce === atOnce).flatMap(({ closing }) => closing)
+    const all = rounds.filter((one) => one.atOnce === atOnce && one.stages === atOnce)
+      .flatMap(({ closing }) => closing)
       .filter(({ parameters }) => parameters > 0);
     const perMillion = (name: typeof ONCE[keyof typeof ONCE]) =>
       all.length === 0 ? 0 : median(all.map((one) => one[name] / (one.parameters / 1e6)));
@@ -471,7 +496,7 @@ export function spreads(
   rounds: readonly LoadTimes[],
   models: MeasuredFacts["models"],
 ): Spread[] {
-  const groups = Object.groupBy(rounds, ({ model, atOnce }) => `${model} ${atOnce}`);
+  const groups = Object.groupBy(rounds, keyOf);
   return Object.values(groups).map((group) => {
     const { model, atOnce } = group![0]!, { microBatch, recompute } = models[model]!;
     const sorted = group!.flatMap(({ actions }) => actions[0]!.F).sort((a, b) => a - b);
@@ -530,13 +555,15 @@ export type Meter = Awaited<ReturnType<typeof openMeter>>;
 /** Returns empty measurements. */
 const noRounds = (
   links: readonly PlaceName[],
-  runs: readonly Pick<CalibratedLoad, "model" | "atOnce">[],
+  runs: readonly Omit<CalibratedLoad, "steps">[],
 ) => ({
   layers: [] as LoadTimes[],
   links: new Map(links.map((name): [PlaceName, Trips[]] => [name, []])),
   tiny: [] as TinySteps[],
   reduces: [] as number[],
-  runs: runs.map(({ model, atOnce }): CalibratedLoad => ({ model, atOnce, steps: [] })),
+  runs: runs.map(({ model, atOnce, stages }): CalibratedLoad => (
+    { model, atOnce, stages, steps: [] }
+  )),
 });
 
 /**
@@ -545,10 +572,11 @@ const noRounds = (
  * @throws {RangeError} when the measurement needs more memory than this machine has.
  */
 export async function openMeter(options: MeterOptions) {
-  const { device, loads, isolate, models: measured } = options;
+  const { device, isolate, models: measured } = options;
   const programs = measured.map(({ model, recompute, precision }) =>
     compileModel(model, recompute, { precision })
   );
+  const loads = loadsOf(options.loads, programs);
   assertMachineHolds("Cannot measure", neededBytes(programs, loads));
   const stack = new AsyncDisposableStack(), system = stack.use(createSystem());
   const models = measured.map(({ microBatch, recompute }, i) => ({
@@ -564,30 +592,37 @@ export async function openMeter(options: MeterOptions) {
     ...isolate !== "local" && { isolation: isolate },
   };
   const tiny = stack.use(await openTinyRun(place));
-  const copies = Math.max(...loads) === 1
+  const copies = mostOf(loads) === 1
     ? undefined
     : stack.use(await openCopiesRun(place, measured[0]!.model));
-  const runs: (Pick<CalibratedLoad, "model" | "atOnce"> & { readonly run: MeasuredRun })[] = [];
+  const runs: (Omit<CalibratedLoad, "steps"> & { readonly run: MeasuredRun })[] = [];
   for (const [index, { model, recompute, precision = "fp32" }] of measured.entries()) {
-    for (const atOnce of loads.filter((load) => load <= models[index]!.program.layers.length)) {
+    const most = models[index]!.program.layers.length;
+    for (const { atOnce, stages } of loads.filter((load) => load.stages <= most)) {
       // Enough micro-batches keep all workers busy.
-      const size = { workers: atOnce, microBatches: 3 * atOnce, schedule: "1f1b", trace: true };
-      const run = await openMeasuredRun({ ...place, model, recompute, precision, ...size });
-      runs.push({ model: index, atOnce, run: stack.use(run) });
+      const size = { workers: stages, microBatches: 3 * stages, replicas: atOnce / stages };
+      const how = { recompute, precision, schedule: "1f1b", trace: true };
+      const run = await openMeasuredRun({ ...place, model, ...how, ...size });
+      runs.push({ model: index, atOnce, stages, run: stack.use(run) });
     }
   }
   let rounds = noRounds(names, runs);
+  /** Takes a step of each run. */
+  const step = async () => {
+    for (const [i, { run }] of runs.entries()) rounds.runs[i]!.steps.push(await warmTraces(run));
+  };
   /** Measures everything once; each model and load for `forMs` milliseconds. */
   const round = async (forMs: number) => {
     rounds.layers.push(...await probes.measure(forMs));
     for (const [name, play] of links) rounds.links.get(name)!.push(await play());
     await tiny.step();
     rounds.tiny.push(await takeTinySteps(tiny));
-    if (copies) rounds.reduces.push(reduceMs(await warmTraces(copies)));
-    for (const [i, { run }] of runs.entries()) rounds.runs[i]!.steps.push(await warmTraces(run));
+    if (copies) rounds.reduces.push(reduceMs(await warmTraces(copies, REDUCE_WARMUP)));
+    await step();
   };
   return {
     round,
+    step,
     /** Discards the measurements. */
     reset: () => void (rounds = noRounds(names, runs)),
     /** Returns the profile of all rounds. */
@@ -600,19 +635,23 @@ export async function openMeter(options: MeterOptions) {
   };
 }
 
-/** Returns the traces of a second step: the first is slower, since its isolates were idle. */
-async function warmTraces(run: MeasuredRun): Promise<CalibratedLoad["steps"][number]> {
-  await run.step();
+/** Steps before an all-reduce that counts: V8 drops compiled code of isolates that were idle. */
+const REDUCE_WARMUP = 4;
+
+/** Returns the traces of a step after others: the first is slower, since its isolates were idle. */
+async function warmTraces(run: MeasuredRun, warmup = 1): Promise<CalibratedLoad["steps"][number]> {
+  for (let taken = 0; taken < warmup; taken++) await run.step();
   return (await run.step()).traces;
 }
 
 /** Returns the bytes of the models: the probes and the run of each load have a copy each. */
-function neededBytes(programs: readonly ModelProgram[], loads: readonly number[]): number {
-  const slots = Math.max(...loads);
+function neededBytes(programs: readonly ModelProgram[], loads: readonly Load[]): number {
+  const slots = mostOf(loads);
   const options = { optimizer: ADAMW_DEFAULTS, backward: "split", slots } as const;
-  const isolates = 2 * slots + loads.reduce((sum, load) => sum + load, 0);
+  const isolates = 2 * slots + loads.reduce((sum, { atOnce }) => sum + atOnce, 0);
+  const copies = loads.reduce((sum, { atOnce, stages }) => sum + atOnce / stages, 0);
   return ISOLATE_BYTES * isolates +
-    2 * loads.length * totalMemory(programs.map((program) => planMemory(program, options)));
+    2 * copies * totalMemory(programs.map((program) => planMemory(program, options)));
 }
 
 function profileOf(
@@ -623,7 +662,7 @@ function profileOf(
   const costs = Object.fromEntries([...links].map(([name, trips]) => [name, linkOf(trips)]));
   const { dispatchMs, stepMs } = overheadsOf(tiny, costs[isolate]!.latencyMs);
   const workers = Math.max(...runs.map(({ atOnce }) => atOnce));
-  const pauses = runs.filter(({ atOnce }) => atOnce === workers)
+  const pauses = runs.filter(({ atOnce, stages }) => atOnce === workers && stages === workers)
     .flatMap(({ steps }) => steps.flatMap((traces) => pausesOf(readStep(traces).workers)));
   const facts = { device: device.name, sizes, models };
   const costsOf = (model: number) => layerCosts(layers.filter((one) => one.model === model), facts);
@@ -649,17 +688,5 @@ function profileOf(
     closing: { ...closing, stepMs },
     loads,
     notes: loadNotes(spread),
-  };
-}
-
-/** Describes this machine. */
-function thisMachine(): ProfiledMachine {
-  return {
-    name: cpus()[0]?.model.trim() ?? "unknown",
-    cores: navigator.hardwareConcurrency,
-    system: `${Deno.build.os} ${Deno.build.arch}`,
-    memoryBytes: Deno.systemMemoryInfo().total,
-    deno: Deno.version.deno,
-    load: Deno.loadavg()[0]!,
   };
 }

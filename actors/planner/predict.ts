@@ -41,6 +41,7 @@ import {
   type LinearCost,
   type LinkCost,
   median,
+  parametersOf,
   type Profile,
   PROFILE_FORMAT,
   PROFILE_VERSION,
@@ -218,7 +219,7 @@ export function predictWithin(
   const traced = profile.source === "trace"
     ? tracedCosts(profile, stages.map(({ slices }) => slices.flat()), microBatch)
     : undefined;
-  const once = costs.once(workers);
+  const once = costs.once(workers), held = heldWith(schedule, stages);
   const passes = costs.hasLoads ? PASSES : 1;
   const simulate = (atOnce: readonly number[], pass: number) => {
     const models = stages.map((stage, i) =>
@@ -226,7 +227,7 @@ export function predictWithin(
         stage,
         traced
           ? [[traced.stages[i]!]]
-          : stage.slices.map((facts) => facts.map((one) => costs.layer(one, atOnce[i]!))),
+          : stage.slices.map((facts) => facts.map((one) => costs.layer(one, atOnce[i]!, held[i]!))),
         once,
       )
     );
@@ -254,6 +255,18 @@ export function predictWithin(
       ...workers > cores ? [crowded] : [],
     ],
   };
+}
+
+/** Returns the number of trained elements that the worker of each stage holds, at most. */
+function heldWith(
+  { placement }: Schedule,
+  stages: readonly Pick<ReturnType<typeof costedStages>[number], "slices">[],
+): number[] {
+  const own = stages.map(({ slices: [facts] }) => parametersOf(facts!));
+  const held = placement.map((placed) => placed.reduce((sum, { stage }) => sum + own[stage]!, 0));
+  return own.map((_, stage) =>
+    Math.max(...held.filter((_, w) => placement[w]!.some((one) => one.stage === stage)))
+  );
 }
 
 /**

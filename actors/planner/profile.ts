@@ -5,6 +5,7 @@
  * @module
  */
 
+import { cpus } from "node:os";
 import * as v from "valibot";
 import {
   type LayerProgram,
@@ -79,6 +80,11 @@ export interface LayerCost {
    * memory and the clock rate of the machine.
    */
   readonly atOnce: number;
+  /**
+   * Number of trained elements that each worker held, on average. A worker that holds more is slower,
+   * as it finds less in its cache. Default: the cost is the same for any number.
+   */
+  readonly heldParameters?: number;
   /** Milliseconds of the forward. */
   readonly forwardMs: number;
   /** Milliseconds of the whole backward, B. */
@@ -264,6 +270,10 @@ function kindOf({ name, block }: { readonly name: string; readonly block?: strin
 export const factsKey = ({ kind, parameters, forwardFlops, backwardFlops }: LayerFacts): string =>
   JSON.stringify([kind, parameters, forwardFlops, backwardFlops]);
 
+/** Returns the number of trained elements of layers. */
+export const parametersOf = (layers: readonly { readonly parameters: number }[]): number =>
+  layers.reduce((sum, { parameters }) => sum + parameters, 0);
+
 /** Returns the median; NaN for no values. */
 export function median(values: readonly number[]): number {
   const sorted = values.toSorted((a, b) => a - b), middle = (sorted.length - 1) / 2;
@@ -297,7 +307,7 @@ const LAYER = objectOf({
   ...each(COUNT, "microBatch", "atOnce"),
   ...each(COST, "forwardMs", "backwardMs", "activationBytes", "outputBytes"),
   ...each(COST, "forwardFlops", "backwardFlops"),
-  ...each(v.optional(COST), "inputMs", "weightMs", "recomputeMs"),
+  ...each(v.optional(COST), "inputMs", "weightMs", "recomputeMs", "heldParameters"),
   sizes: byName(COST),
   precision: oneOf(PRECISIONS),
   recompute: oneOf(RECOMPUTE_POLICIES),
@@ -391,6 +401,18 @@ export function readProfile(path: string): Profile {
     }
     throw error;
   }
+}
+
+/** Describes this machine. */
+export function thisMachine(): ProfiledMachine {
+  return {
+    name: cpus()[0]?.model.trim() ?? "unknown",
+    cores: navigator.hardwareConcurrency,
+    system: `${Deno.build.os} ${Deno.build.arch}`,
+    memoryBytes: Deno.systemMemoryInfo().total,
+    deno: Deno.version.deno,
+    load: Deno.loadavg()[0]!,
+  };
 }
 
 /** Number of intervals between quantiles. */

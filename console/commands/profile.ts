@@ -163,8 +163,8 @@ export const PROFILE_SYNTAX: CommandSyntax = {
   notes: [
     "Other programs slow down the measurement: close them.",
     "",
-    "Exit codes: 0 done, for check: median error within 5 %, each within 10 % or its measured spread,",
-    "whichever is larger; 1 a check with larger errors or without calibration, or a failure; 2 bad input.",
+    "Exit codes: 0 done, for check: median error within 5 %, each within 12 %; 1 a check with larger",
+    "errors or without calibration, or a failure; 2 bad input.",
   ],
 };
 
@@ -389,6 +389,7 @@ export function describeProfile(profile: Profile): string[] {
   const { machine, layers, links, dispatchMs, closing, optimizer, notes } = profile;
   const rows = layers.map((one) => [
     ...[one.kind, one.device, `${one.microBatch}`, one.recompute, one.precision, `${one.atOnce}`],
+    ms(one.heldParameters && one.heldParameters / 1e6),
     ...[one.forwardMs, one.backwardMs, one.inputMs, one.weightMs].map(ms),
   ]);
   const head = [
@@ -398,6 +399,7 @@ export function describeProfile(profile: Profile): string[] {
     "recompute",
     "precision",
     "at once",
+    "held M",
     "F ms",
     "B ms",
     "I ms",

@@ -15,7 +15,7 @@
  * @module
  */
 
-import type { Device, DType, HostArray, MessageArray, Tensor } from "../devices/device.ts";
+import type { Device, DType, HostArray, Tensor } from "../devices/device.ts";
 import { refusal } from "../errors.ts";
 import { elementCount } from "../graph/shapes.ts";
 import { type Precision, storageDtype } from "../precision.ts";

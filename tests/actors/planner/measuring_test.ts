@@ -7,7 +7,6 @@ import {
   checkStep,
   configurationsFor,
   drawConfigurations,
-  isNear,
   meanParts,
   measuredParts,
   nameOf,
@@ -59,6 +58,7 @@ const none = { runs: 0, ms: 0 };
 const round = (atOnce: number, more: Partial<LoadTimes> = {}): LoadTimes => ({
   model: 0,
   atOnce,
+  stages: atOnce,
   layers: new Map([["mlp", {
     facts: mlpFacts,
     sums: { F: { runs: 2, ms: 6 }, B: { runs: 1, ms: 5 }, I: none, W: none },
@@ -99,7 +99,13 @@ Deno.test("the cost of a layer is the median of the means of its rounds, for eac
 
 Deno.test("the spread is that of the first stage; the use of cores by other programs is noted", () => {
   const round = (ms: number[], cpuShare?: number) =>
-    ({ model: 0, atOnce: 2, actions: [{ F: ms }, { F: [99] }], cpuShare }) as unknown as LoadTimes;
+    ({
+      model: 0,
+      atOnce: 2,
+      stages: 2,
+      actions: [{ F: ms }, { F: [99] }],
+      cpuShare,
+    }) as unknown as LoadTimes;
   const models = [{ microBatch: 4, recompute: "none" }] as const;
   const spread = spreads(
     [round([5, 1, 2, 3], 0.4), round([4], 0.6), round([6, 7, 8, 9, 10, 11])],
@@ -134,14 +140,14 @@ Deno.test("actions of all kinds vary around a mean of one", () => {
 });
 
 /** Measures a model with probes, on a clock that counts its readings. */
-async function probed(model: Model, microBatch: number) {
+async function probed(model: Model, microBatch: number, loads = [{ atOnce: 1, stages: 1 }]) {
   let now = 0;
   await using system = createSystem({ now: () => now++ });
   const program = compileModel(model, "none"), recompute = "none" as const;
   const probes = new Probes(system, {
     device: { name: "reference" },
     models: [{ program, microBatch, recompute }],
-    loads: [1],
+    loads,
     isolate: "local",
   });
   return { program, costs: layerCosts(await probes.measure(400, () => now), about) };
@@ -171,6 +177,14 @@ Deno.test("probes measure each kind of layer", async () => {
   );
 });
 
+Deno.test("probes measure larger stages under the highest load", async () => {
+  const loads = [[1, 1], [2, 2], [2, 1]].map(([atOnce, stages]) => ({ atOnce, stages }));
+  const model = mlp({ inputs: 3, hidden: 4, layers: 2, classes: 2 }, 2);
+  const { costs } = await probed(model, 2, loads as Parameters<typeof probed>[2]);
+  const held = costs.map(({ atOnce, heldParameters }) => `${atOnce} ${heldParameters}`);
+  assert.deepEqual([...new Set(held)], ["1 46", "2 23", "2 46"]);
+});
+
 const program = compileModel(mlp({ inputs: 4, hidden: 4, layers: 3, classes: 2 }, 2), "none");
 const facts = slicedFacts(program)[0]!;
 
@@ -193,6 +207,7 @@ const [first, second] = cutIntoStages(program, 2).map(({ layers }) => layers.len
 const alone = (factor: number): CalibratedLoad => ({
   model: 0,
   atOnce: 1,
+  stages: 1,
   steps: [[[
     { name: "0F0", start: 0, end: 4 * factor },
     { name: "0B0", start: 20, end: 20 + 8 * factor },
@@ -211,7 +226,7 @@ const both = (factor: number): CalibratedLoad => {
       { name: "optimizer", start: 50, end: 52 },
     ];
   };
-  return { model: 0, atOnce: 2, steps: [[trace(0, first!), trace(1, second!)]] };
+  return { model: 0, atOnce: 2, stages: 2, steps: [[trace(0, first!), trace(1, second!)]] };
 };
 
 const layersAt = (layers: readonly LayerCost[], atOnce: number) =>
@@ -236,7 +251,39 @@ Deno.test("the factor of a load counts that of the lower loads", () => {
   assert.ok(one!.forwardMs > 1.4 && one!.forwardMs <= 1.5 + 1e-9, `${one!.forwardMs}`);
   // The prediction for the load of that run equals its duration.
   const { layer } = openLayerCosts(calibrated, "native");
-  assert.ok(layer(facts[1]!, 1.5).forwardMs > 1 && layer(facts[1]!, 1.5).forwardMs < 1.5);
+  assert.ok(layer(facts[1]!, 1.5, 0).forwardMs > 1 && layer(facts[1]!, 1.5, 0).forwardMs < 1.5);
+});
+
+/** The costs of workers that hold a number of elements, `factor` times as long as others. */
+const heldAt = (atOnce: number, heldParameters: number, factor = 1): LayerCost[] =>
+  costsAt(atOnce).map((one) => ({ ...one, heldParameters, forwardMs: factor }));
+
+Deno.test("a layer has the cost of the elements that its worker holds, under each load", () => {
+  const costs = [...heldAt(1, 40), ...heldAt(2, 40, 2), ...heldAt(2, 20, 1.5)];
+  const { layer, measured } = openLayerCosts(costs, "native");
+  for (
+    const [atOnce, held, expected] of [
+      ...[[1, 40, 1], [2, 20, 1.5], [2, 40, 2], [2, 30, 1.75], [2, 10, 1.5], [2, 99, 2]],
+      // Under the lower load one number was measured; the ratio is that of the highest.
+      ...[[1, 20, 0.75], [1, 30, 0.875], [1.5, 30, 1.3125]],
+    ] as const
+  ) {
+    assert.equal(layer(facts[0]!, atOnce, held).forwardMs, expected, `${atOnce} ${held}`);
+  }
+  assert.deepEqual(measured(facts[0]!).map((one) => one.forwardMs), [0.75, 1, 1.5, 2]);
+});
+
+Deno.test("the run with larger stages scales their costs only", () => {
+  const all = facts.reduce((sum, { parameters }) => sum + parameters, 0);
+  const layers = [[...heldAt(1, all), ...heldAt(2, all / 2), ...heldAt(2, all)]];
+  const [step] = alone(1.5).steps, steps = [[...step!, ...step!]];
+  const run = { model: 0, atOnce: 2, stages: 1, steps };
+  const calibrated = calibrate({ layers, loads: [onceAt(2)], programs: [program] }, [run]);
+  const factors = new Set(
+    calibrated.layers.map((one) => `${one.atOnce} ${one.heldParameters! / all} ${one.forwardMs}`),
+  );
+  assert.deepEqual([...factors], ["1 1 1", "2 0.5 1", "2 1 1.5"]);
+  assert.deepEqual(calibrated.loads, [onceAt(2)]);
 });
 
 Deno.test("a load without a run has the costs of its probes", () => {
@@ -305,18 +352,11 @@ Deno.test("the error is that of the median, and at least 0", () => {
   assert.equal(step([4, 1, 3, 2], 1).measured, 2.5);
 });
 
-Deno.test("a prediction is near within 10 %, or within a larger measured spread", () => {
-  const cases = [[100, 110, true], [100, 111, false], [120, 119, true], [120, 121, false]] as const;
-  for (const [last, predicted, expected] of cases) {
-    assert.equal(isNear(step([100, 100, last], predicted)), expected, `${last} ${predicted}`);
-  }
-});
-
-Deno.test("a check passes if the median error is within 5 % and each prediction is near", () => {
+Deno.test("a check passes if the median error is within 5 % and each error within 12 %", () => {
   const check = (...predicted: number[]) =>
     checkResult(predicted.map((one) => step([100, 100, 100], one)));
-  assert.ok(check(104, 96, 110).isPassed);
-  assert.ok(!check(104, 96, 111).isPassed);
+  assert.ok(check(104, 96, 112).isPassed);
+  assert.ok(!check(104, 96, 113).isPassed);
   assert.ok(!check(106, 94, 100).isPassed);
   assert.equal(check(104, 80).missed.length, 1);
   assert.throws(() => checkResult([]), RangeError);

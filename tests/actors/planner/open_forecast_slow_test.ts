@@ -51,14 +51,16 @@ function profiles(): Record<string, Profile> {
     ...{ atOnce, optimizer: plain.optimizer },
     ...{ vote: plain.closing.vote, norm: plain.closing.norm, end: plain.closing.end },
   }));
-  const layersAt = (atOnce: number, factor: number) =>
+  const layersAt = (atOnce: number, factor: number, heldParameters = 1e9) =>
     plain.layers.map(({ forwardMs, backwardMs, ...one }) => ({
       ...{ ...one, atOnce, forwardMs: factor * forwardMs, backwardMs: factor * backwardMs },
+      heldParameters,
     }));
   return {
     plain,
     "dear norms": { ...plain, closing: { ...plain.closing, norm: dear, end: dear } },
     "dear loads": { ...plain, loads, layers: [...layersAt(1, 1), ...layersAt(4, 3)] },
+    "dear stages": { ...plain, loads, layers: [...layersAt(4, 1.1), ...layersAt(4, 1, 1)] },
   };
 }
 

@@ -128,6 +128,28 @@ Deno.test("each stage has the costs of its load", () => {
   }
 });
 
+Deno.test("each stage has the costs of all that its worker holds", () => {
+  const profile = profileOf(),
+    all = compileModel(model, "none").parameters
+      .reduce((sum, { shape }) => sum + shape.reduce((count, size) => count * size, 1), 0);
+  const layers = profile.layers.flatMap((one) =>
+    [0, all].map((heldParameters, i) => ({
+      ...{ ...one, heldParameters, forwardMs: one.forwardMs * (1 + i) },
+    }))
+  );
+  const factors = (options: Partial<PredictOptions>) => {
+    const usual = predict(profile, options).model.stages;
+    const { stages } = predict({ ...profile, layers }, options).model;
+    return stages.map(({ forwardMs }, i) => forwardMs / usual[i]!.forwardMs);
+  };
+  assert.deepEqual(factors({}), [2]);
+  const halves = factors({ workers: 2, layout: "E,1|1,H" });
+  assert.ok(halves.every((one) => one > 1.2 && one < 1.8), `${halves}`);
+  assert.ok(Math.abs(halves[0]! + halves[1]! - 3) < 1e-9, `${halves}`);
+  // Each worker of Chimera holds both stages.
+  assert.deepEqual(factors({ workers: 2, microBatches: 2, schedule: "chimera" }), [2, 2]);
+});
+
 Deno.test("dispatch, messages, votes, optimizer and the rest of a step are added", () => {
   const bare = profileOf(), options = { workers: 2, schedule: "1f1b" };
   const { stepMs } = predict(bare, options), { closing } = bare;

@@ -105,7 +105,11 @@ async function openSums(dtype: "f32" | "f16", collects: boolean) {
     device,
     sums: openGradientSums(device, store, memory),
     write: (values: MessageArray, offset = 0) => writeFlat(device, store.gradients, offset, values),
-    read: (offset = 0, length = LENGTH) => readFlat(device, store.gradients, { offset, length }),
+    async read(offset = 0, length = LENGTH) {
+      const values = new (dtype === "f16" ? Float16Array : Float32Array)(length);
+      await readFlat(device, store.gradients, offset, values);
+      return values;
+    },
   };
 }
 

@@ -263,10 +263,12 @@ function heldWith(
   stages: readonly Pick<ReturnType<typeof costedStages>[number], "slices">[],
 ): number[] {
   const own = stages.map(({ slices: [facts] }) => parametersOf(facts!));
-  const held = placement.map((placed) => placed.reduce((sum, { stage }) => sum + own[stage]!, 0));
-  return own.map((_, stage) =>
-    Math.max(...held.filter((_, w) => placement[w]!.some((one) => one.stage === stage)))
-  );
+  const held = own.map(() => 0);
+  for (const placed of placement) {
+    const all = placed.reduce((sum, { stage }) => sum + own[stage]!, 0);
+    for (const { stage } of placed) held[stage] = Math.max(held[stage]!, all);
+  }
+  return held;
 }
 
 /**

@@ -380,7 +380,7 @@ export type {
  *     algorithm: "direct",
  *     dtype: "f32",
  *     read: (offset, length) => Promise.resolve(gradients.slice(offset, offset + length)),
- *     copy: (offset, into) => Promise.resolve(into.set(gradients.subarray(offset, offset + into.length))),
+ *     copy: async (offset, into) => into.set(gradients.subarray(offset, offset + into.length)),
  *     write: (offset, values) => gradients.set(values, offset),
  *     send: (to, message) => void network.push(() => reducers[to]!.receive(message)),
  *     onComplete: () => {},

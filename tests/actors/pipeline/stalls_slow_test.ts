@@ -91,8 +91,7 @@ for (const isolate of ["worker", "process"] as const) {
   });
 }
 
-/** Retries: a loaded machine may run no thread for as long as a stall. A stall that is always false
- * fails every try. */
+/** Retries: a loaded machine may pause all threads for longer than a stall. A false stall fails each. */
 const PATIENCE = 2;
 
 Deno.test("a pipeline that fills over slow links, and evaluates over them, has not stalled", async () => {

@@ -35,6 +35,7 @@ import {
   type LayerCost,
   type LayerFacts,
   type LoadCost,
+  parametersOf,
   slicedFacts,
   variationOf,
 } from "../../../actors/planner/profile.ts";
@@ -99,13 +100,7 @@ Deno.test("the cost of a layer is the median of the means of its rounds, for eac
 
 Deno.test("the spread is that of the first stage; the use of cores by other programs is noted", () => {
   const round = (ms: number[], cpuShare?: number) =>
-    ({
-      model: 0,
-      atOnce: 2,
-      stages: 2,
-      actions: [{ F: ms }, { F: [99] }],
-      cpuShare,
-    }) as unknown as LoadTimes;
+    ({ ...both(1), actions: [{ F: ms }, { F: [99] }], cpuShare }) as unknown as LoadTimes;
   const models = [{ microBatch: 4, recompute: "none" }] as const;
   const spread = spreads(
     [round([5, 1, 2, 3], 0.4), round([4], 0.6), round([6, 7, 8, 9, 10, 11])],
@@ -178,9 +173,9 @@ Deno.test("probes measure each kind of layer", async () => {
 });
 
 Deno.test("probes measure larger stages under the highest load", async () => {
-  const loads = [[1, 1], [2, 2], [2, 1]].map(([atOnce, stages]) => ({ atOnce, stages }));
   const model = mlp({ inputs: 3, hidden: 4, layers: 2, classes: 2 }, 2);
-  const { costs } = await probed(model, 2, loads as Parameters<typeof probed>[2]);
+  const load = (atOnce: number, stages: number) => ({ atOnce, stages });
+  const { costs } = await probed(model, 2, [load(1, 1), load(2, 2), load(2, 1)]);
   const held = costs.map(({ atOnce, heldParameters }) => `${atOnce} ${heldParameters}`);
   assert.deepEqual([...new Set(held)], ["1 46", "2 23", "2 46"]);
 });
@@ -254,9 +249,9 @@ Deno.test("the factor of a load counts that of the lower loads", () => {
   assert.ok(layer(facts[1]!, 1.5, 0).forwardMs > 1 && layer(facts[1]!, 1.5, 0).forwardMs < 1.5);
 });
 
-/** The costs of workers that hold a number of elements, `factor` times as long as others. */
-const heldAt = (atOnce: number, heldParameters: number, factor = 1): LayerCost[] =>
-  costsAt(atOnce).map((one) => ({ ...one, heldParameters, forwardMs: factor }));
+/** The costs in workers that hold a number of elements. */
+const heldAt = (atOnce: number, heldParameters: number, forwardMs = 1): LayerCost[] =>
+  costsAt(atOnce).map((one) => ({ ...one, heldParameters, forwardMs }));
 
 Deno.test("a layer has the cost of the elements that its worker holds, under each load", () => {
   const costs = [...heldAt(1, 40), ...heldAt(2, 40, 2), ...heldAt(2, 20, 1.5)];
@@ -274,7 +269,7 @@ Deno.test("a layer has the cost of the elements that its worker holds, under eac
 });
 
 Deno.test("the run with larger stages scales their costs only", () => {
-  const all = facts.reduce((sum, { parameters }) => sum + parameters, 0);
+  const all = parametersOf(facts);
   const layers = [[...heldAt(1, all), ...heldAt(2, all / 2), ...heldAt(2, all)]];
   const [step] = alone(1.5).steps, steps = [[...step!, ...step!]];
   const run = { model: 0, atOnce: 2, stages: 1, steps };

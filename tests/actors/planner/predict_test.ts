@@ -5,7 +5,7 @@ import type { LayerCost, Profile } from "../../../actors/planner/profile.ts";
 import { type PredictOptions, predictStep } from "../../../actors/planner/predict.ts";
 import { recommendLayout } from "../../../actors/planner/costs.ts";
 import { concurrencyOf } from "../../../actors/planner/predict.ts";
-import { type LayerFacts, slicedFacts } from "../../../actors/planner/profile.ts";
+import { type LayerFacts, parametersOf, slicedFacts } from "../../../actors/planner/profile.ts";
 import { compileRun } from "../../../actors/run/compile.ts";
 import { compileModel, gpt2, type ModelProgram } from "../../../kernels/mod.ts";
 import { skipEdges } from "../../../kernels/compile/layout.ts";
@@ -129,9 +129,7 @@ Deno.test("each stage has the costs of its load", () => {
 });
 
 Deno.test("each stage has the costs of all that its worker holds", () => {
-  const profile = profileOf(),
-    all = compileModel(model, "none").parameters
-      .reduce((sum, { shape }) => sum + shape.reduce((count, size) => count * size, 1), 0);
+  const profile = profileOf(), all = parametersOf(slicedFacts(compileModel(model, "none"))[0]!);
   const layers = profile.layers.flatMap((one) =>
     [0, all].map((heldParameters, i) => ({
       ...{ ...one, heldParameters, forwardMs: one.forwardMs * (1 + i) },

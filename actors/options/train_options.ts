@@ -391,7 +391,8 @@ export interface TrainOptions {
   readonly journal?: RunJournal | undefined;
   /**
    * Steps of which the file `black-box` in the folder of the run has what actors were sent, at most
-   * 64 MiB, for runs of `troupe train` on threads, processes or in one isolate. Default 0: none.
+   * 64 MiB, for runs of `troupe train` on threads, processes or in one isolate. Default: 100 if a
+   * forward of a stage takes 10^8 FLOPs or more, otherwise 0: none.
    */
   readonly blackBox?: number | undefined;
   /**

@@ -455,7 +455,11 @@ export const TRAIN = {
   journal: { schema: recordOf<RunJournal>(JOURNAL_FIELDS), fields: JOURNAL_FIELDS },
   blackBox: {
     schema: integer(0, COUNT_MAX),
-    flag: { name: "black-box", otherwise: "none", help: "steps kept to replay after a crash" },
+    flag: {
+      name: "black-box",
+      otherwise: "100, or 0 if an action takes less than about 1 ms",
+      help: "steps kept to replay after a crash",
+    },
   },
   recompute: {
     schema: oneOf(...RECOMPUTE_POLICIES),

@@ -5,7 +5,8 @@
  * [Note: layout] A head, a ring of records for each actor, and two slots for each worker. A record has
  * 24 bytes: segment, sender, type, number and digest of a message, and the bytes that are kept of it.
  * Segment g of a worker ends with its g-th StepDone. The messages of segment g are in slot g mod 2,
- * each behind its record; when the segment ends, its records move to the ring.
+ * each behind its record; when the segment ends, its records move to the ring. The file is mapped into
+ * memory where that is safe: a call of the system before each action would take most of the time.
  *
  * @module
  */
@@ -42,6 +43,9 @@ const RING_BYTES = 2 ** 24, STEP_RECORDS = 256;
 /** Buffers of at least this many bytes are written as they are, and the most bytes of all others. */
 const LARGE_BYTES = 4096, SMALL_BYTES = 2 ** 16;
 
+/** The share of a slot that large messages may take, and bytes of a step's small ones in a slot. */
+const LARGE_SHARE = 7 / 8, SMALL_BYTES_OF_STEP = 2 ** 20;
+
 /** Facts about a run in the head of its black box. */
 export interface BoxFacts {
   /** Version of the package. */
@@ -54,6 +58,8 @@ export interface BoxFacts {
   readonly workers: number;
   /** Steps whose records are kept. */
   readonly steps: number;
+  /** Bytes of arrays that a worker gets in a step. */
+  readonly stepBytes: number;
 }
 
 /** Offsets and sizes of the parts of a file. */
@@ -71,13 +77,14 @@ export interface BoxLayout {
 
 /** Lays out a file of at most {@linkcode BOX_BYTES}. */
 export function layOut(path: string, facts: BoxFacts): BoxLayout {
-  const { workers, steps } = facts,
+  const { workers, steps, stepBytes } = facts,
     actors = workers + 1,
     up = (bytes: number) => Math.ceil(bytes / PAGE) * PAGE;
   const ringsAt = up(FACTS_AT + new TextEncoder().encode(JSON.stringify(facts)).length);
   const records = Math.min(steps * STEP_RECORDS, Math.floor(RING_BYTES / RECORD / actors));
   const slotsAt = ringsAt + up(actors * records * RECORD);
-  const slotBytes = Math.floor((BOX_BYTES - slotsAt) / 2 / workers / PAGE) * PAGE;
+  const most = Math.floor((BOX_BYTES - slotsAt) / 2 / workers / PAGE) * PAGE;
+  const slotBytes = Math.min(most, up((stepBytes + SMALL_BYTES_OF_STEP) / LARGE_SHARE));
   return { path, records, ringsAt, slotBytes, workers, bytes: slotsAt + 2 * workers * slotBytes };
 }
 
@@ -95,7 +102,86 @@ export function makeBox(layout: BoxLayout, facts: BoxFacts): void {
   new DataView(head.buffer).setUint32(LENGTH_AT, text.length, true);
   writeAll(file, head);
   writeAll(file, text);
-  file.truncateSync(layout.bytes);
+  // The disk has room for all of it: a mapped file cannot report that there is none.
+  const zeros = new Uint8Array(2 ** 20);
+  for (let left = layout.bytes - FACTS_AT - text.length; left > 0; left -= zeros.length) {
+    writeAll(file, zeros.subarray(0, left));
+  }
+}
+
+/**
+ * File systems by their numbers that write a block in place (ext, XFS, tmpfs, and overlays of them). On
+ * others a full disk could end the process that writes to mapped memory.
+ */
+const IN_PLACE: ReadonlySet<bigint> = new Set([0xef53n, 0x58465342n, 0x01021994n, 0x794c7630n]);
+
+/** Arguments of the C library on Linux. */
+const READ_AND_WRITE = 2,
+  PROTECTION = 3,
+  SHARED = 1,
+  STATFS_WORDS = 32,
+  MAP_FAILED = 2n ** 64n - 1n;
+
+/** An open file of which parts are overwritten. */
+class BoxFile {
+  readonly #mapped: Uint8Array | undefined;
+  readonly #file: Deno.FsFile | undefined;
+  readonly #close: () => void;
+  /** Where the next bytes of the file go. */
+  #at = 0;
+
+  constructor({ path, bytes }: BoxLayout) {
+    const mapped = mapFile(path, bytes);
+    this.#mapped = mapped?.bytes;
+    this.#file = mapped ? undefined : Deno.openSync(path, { write: true });
+    this.#close = mapped?.close ?? (() => this.#file?.close());
+  }
+
+  /** Overwrites bytes from an offset. Another process sees them even if this one is killed then. */
+  write(at: number, bytes: Uint8Array): void {
+    if (this.#mapped) return this.#mapped.set(bytes, at);
+    if (at !== this.#at) this.#file!.seekSync(at, Deno.SeekMode.Start);
+    writeAll(this.#file!, bytes);
+    this.#at = at + bytes.length;
+  }
+
+  /** Closes the file, which is not written to again. */
+  close(): void {
+    this.#close();
+  }
+}
+
+/** Functions of the C library. */
+const SYSTEM = {
+  statfs: { parameters: ["buffer", "buffer"], result: "i32" },
+  open: { parameters: ["buffer", "i32"], result: "i32" },
+  mmap: { parameters: ["pointer", "usize", "i32", "i32", "i32", "i64"], result: "pointer" },
+  munmap: { parameters: ["pointer", "usize"], result: "i32" },
+  close: { parameters: ["i32"], result: "i32" },
+} as const;
+
+/** Maps a file into memory; returns undefined where that is not possible or not safe. */
+function mapFile(path: string, size: number) {
+  // Memory behind the end of a file cannot be written to.
+  if (Deno.build.os !== "linux" || Deno.statSync(path).size !== size) return undefined;
+  try {
+    const library = Deno.dlopen("libc.so.6", SYSTEM), { symbols: system } = library;
+    const name = ENCODER.encode(`${path}\0`), status = new BigInt64Array(STATFS_WORDS);
+    const isSafe = system.statfs(name, status) === 0 && IN_PLACE.has(status[0]!);
+    const file = isSafe ? system.open(name, READ_AND_WRITE) : -1, length = BigInt(size);
+    const start = system.mmap(null, length, PROTECTION, SHARED, file, 0n);
+    if (file >= 0) system.close(file);
+    if (Deno.UnsafePointer.value(start) === MAP_FAILED) return library.close();
+    const bytes = new Uint8Array(Deno.UnsafePointerView.getArrayBuffer(start!, size));
+    const close = () => {
+      system.munmap(start, length);
+      library.close();
+    };
+    return { bytes, close };
+  } catch {
+    // Another C library, or no permission.
+    return undefined;
+  }
 }
 
 function writeAll(file: Deno.FsFile, bytes: Uint8Array): void {
@@ -208,7 +294,7 @@ const BARE: ReadonlySet<string> = new Set(["Dispatch", "StepBucket", "Abort", "F
 
 /** Records what one actor is sent. */
 class ActorRecords {
-  readonly #file: Deno.FsFile;
+  readonly #file: BoxFile;
   /** Records of the segment, in the order of the ring. */
   readonly #records: Uint8Array<ArrayBuffer>;
   readonly #entry = new DataView(new ArrayBuffer(SMALL_BYTES));
@@ -221,9 +307,8 @@ class ActorRecords {
   #used = 0;
 
   constructor(private readonly layout: BoxLayout, private readonly actor: number) {
-    this.#file = Deno.openSync(layout.path, { write: true });
+    this.#file = new BoxFile(layout);
     this.#records = new Uint8Array(layout.records * RECORD);
-    this.#goToSlot();
   }
 
   /** Records a message. */
@@ -234,7 +319,8 @@ class ActorRecords {
     const large = small > 0 ? content.bytes.filter(isLarge) : [];
     const bytes = large.reduce((sum, { length }) => sum + length, small);
     // Some room is for small messages, without which the others could not be played.
-    const { slotBytes } = this.layout, room = bytes < LARGE_BYTES ? slotBytes : slotBytes * 7 / 8;
+    const { slotBytes } = this.layout,
+      room = bytes < LARGE_BYTES ? slotBytes : slotBytes * LARGE_SHARE;
     const kept = this.#used + ENTRY + bytes <= room ? bytes : 0;
     entry.setUint32(0, this.#segment + 1, true);
     entry.setUint16(4, actorNumber(from.id), true);
@@ -247,8 +333,12 @@ class ActorRecords {
     this.#records.set(record, (this.#before + this.#count++) % records * RECORD);
     if (this.actor === 0 || this.#used + ENTRY + kept > slotBytes) return;
     entry.setUint32(RECORD, checkOf(record), true);
-    writeAll(this.#file, new Uint8Array(entry.buffer, 0, ENTRY + (kept > 0 ? small : 0)));
-    if (kept > 0) large.forEach((array) => writeAll(this.#file, array));
+    const first = new Uint8Array(entry.buffer, 0, ENTRY + (kept > 0 ? small : 0));
+    let at = slotAt(this.layout, this.actor, this.#segment) + this.#used;
+    for (const part of kept > 0 ? [first, ...large] : [first]) {
+      this.#file.write(at, part);
+      at += part.length;
+    }
     this.#used += ENTRY + kept;
   }
 
@@ -258,8 +348,8 @@ class ActorRecords {
     if (this.#start === step - this.#segment) return;
     // A step that is taken again has another segment.
     this.#start = step - this.#segment;
-    this.#file.seekSync(START_AT, Deno.SeekMode.Start);
-    writeAll(this.#file, new Uint8Array(Float64Array.of(this.#start, this.#segment + 1).buffer));
+    const start = Float64Array.of(this.#start, this.#segment + 1);
+    this.#file.write(START_AT, new Uint8Array(start.buffer));
   }
 
   /** Ends a segment. */
@@ -274,7 +364,7 @@ class ActorRecords {
     this.#before = end;
     this.#count = 0;
     this.#segment++;
-    this.#goToSlot();
+    this.#used = 0;
   }
 
   close(): void {
@@ -283,19 +373,13 @@ class ActorRecords {
 
   #write(from: number, to: number): void {
     const at = ringAt(this.layout, this.actor) + from * RECORD;
-    this.#file.seekSync(at, Deno.SeekMode.Start);
-    writeAll(this.#file, this.#records.subarray(from * RECORD, to * RECORD));
-  }
-
-  #goToSlot(): void {
-    this.#used = 0;
-    if (this.actor === 0) return;
-    const at = slotAt(this.layout, this.actor, this.#segment);
-    this.#file.seekSync(at, Deno.SeekMode.Start);
+    this.#file.write(at, this.#records.subarray(from * RECORD, to * RECORD));
   }
 }
 
-const checkOf = (record: Uint8Array) => crc32(record, 1);
+/** Returns the check of a record. A call of crc32 takes longer than 24 bytes do. */
+export const checkOf = (record: Uint8Array) =>
+  record.reduce((sum, byte) => Math.imul(sum ^ byte, 0x01000193), 1) >>> 0;
 
 const isLarge = ({ length }: Uint8Array) => length >= LARGE_BYTES;
 
@@ -459,10 +543,12 @@ function readFacts(text: Uint8Array): BoxFacts | undefined {
     const facts = JSON.parse(new TextDecoder().decode(text)) as BoxFacts;
     const isCount = (value: number, most = Number.MAX_SAFE_INTEGER) =>
       Number.isSafeInteger(value) && value >= 0 && value <= most;
-    const { package: version, train, after, workers, steps } = facts;
+    const { package: version, train, after, workers, steps, stepBytes } = facts;
     const isRight = typeof version === "string" && train.length <= MAX_ARGUMENTS &&
       train.every((one) => typeof one === "string" && one.length <= MAX_ARGUMENT_LENGTH) &&
-      isCount(after) && isCount(workers, MAX_WORKERS) && workers > 0 && isCount(steps) && steps > 0;
+      isCount(after) && isCount(workers, MAX_WORKERS) && workers > 0 && isCount(steps) &&
+      steps > 0 &&
+      isCount(stepBytes);
     return isRight ? facts : undefined;
   } catch {
     return undefined;

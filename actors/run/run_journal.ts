@@ -8,14 +8,15 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { cutIntoStages, refusal } from "../../kernels/internal.ts";
+import type { StageProgram } from "../../kernels/mod.ts";
 import { SUPERVISOR } from "../pipeline/supervisor.ts";
 import { WORKER } from "../pipeline/worker.ts";
 import type { ObserverSpec } from "../runtime/mod.ts";
 import { beginJournal, packageVersion } from "../simulation/journal_writer.ts";
 import type { RunJournal, RunOptions } from "../options/train_options.ts";
 import { tryToRemove } from "../checkpoints/lock.ts";
-import { BLACK_BOX, type BoxFacts, layOut, makeBox } from "./black_box.ts";
-import type { EngineOptions } from "./engine.ts";
+import { BLACK_BOX, type BoxFacts, type BoxLayout, layOut, makeBox } from "./black_box.ts";
+import { type EngineOptions, gradientBytes } from "./engine.ts";
 import { outputBytes } from "./memory.ts";
 
 /** Facts about a run in the header of its journal. */
@@ -125,20 +126,30 @@ export interface OpenBlackBox {
 
 /** A run that may have a black box. */
 type BoxedRun =
-  & Pick<EngineOptions, "model" | "schedule" | "reduce" | "replicas" | "halves">
+  & Pick<EngineOptions, "model" | "stage" | "schedule" | "reduce" | "replicas" | "halves">
   & Pick<EngineOptions, "link" | "system" | "journal">
   & Pick<RunOptions, "out" | "blackBox" | "resume" | "announce">
   & { readonly runtime: string };
 
+/** Steps of a black box unless given. */
+const BOX_STEPS = 100;
+
 /**
- * Opens the black box of a run, if one is asked for.
+ * Mean FLOPs of a forward of a stage from which a run has a black box by default: about a millisecond,
+ * of which the record of its messages takes 1 %.
+ */
+const BOX_FLOPS = 1e8;
+
+/**
+ * Opens the black box of a run: by default only where it can be replayed, there is a folder, and the
+ * actions are not short.
  *
  * @param args Arguments of `troupe train` that repeat the run; undefined for a script.
  * @throws {RangeError} when one is asked for that could not be replayed.
  */
 export function openBlackBox(run: BoxedRun, args: readonly string[] | undefined) {
   const { out, blackBox, schedule, runtime, reduce, link, journal, system, replicas, resume } = run;
-  if (!blackBox) return undefined;
+  if (blackBox === 0) return undefined;
   const problem = [
     [args, "the run must be one of troupe train, which repeats it", "a script"],
     [out !== undefined, "the run must have a folder", "none"],
@@ -151,25 +162,32 @@ export function openBlackBox(run: BoxedRun, args: readonly string[] | undefined)
       "one",
     ],
   ].find(([isMet]) => !isMet);
+  if (problem && blackBox === undefined) return undefined;
   if (problem) throw refusal("keep a black box", `${problem[1]}`, problem[2]);
+  const programs = cutIntoStages(run.model, schedule.stages);
+  const flops = programs.reduce((sum, program) => sum + forwardFlops(program), 0);
+  if (blackBox === undefined && flops < BOX_FLOPS * programs.length) return undefined;
   const workers = replicas * schedule.workers, announce = run.announce ?? (() => {});
-  const facts = { workers, after: resume?.step ?? 0, steps: blackBox, train: args! };
-  const path = join(out!, BLACK_BOX), all = { package: packageVersion, ...facts };
-  return blackBoxAt(path, all, announce, bytesOfStep(run));
-}
-
-function blackBoxAt(
-  path: string,
-  facts: BoxFacts,
-  announce: (line: string) => void,
-  stepBytes: number,
-): OpenBlackBox {
+  const stepBytes = bytesOfStep(run, programs), path = join(out!, BLACK_BOX);
+  const facts = {
+    ...{ package: packageVersion, workers, after: resume?.step ?? 0, stepBytes, train: args! },
+    steps: blackBox ?? BOX_STEPS,
+  };
   const layout = layOut(path, facts);
-  if (layout.slotBytes < stepBytes) {
+  if (blackBox !== undefined && layout.slotBytes < stepBytes) {
     announce(
       `The black box has room for ${layout.slotBytes} bytes of a step of each worker, which gets up to ${stepBytes}; a replay computes the others again`,
     );
   }
+  return blackBoxAt(layout, facts, announce);
+}
+
+function blackBoxAt(
+  layout: BoxLayout,
+  facts: BoxFacts,
+  announce: (line: string) => void,
+): OpenBlackBox {
+  const { path } = layout;
   return {
     observer: {
       module: new URL("./black_box.ts", import.meta.url).href,
@@ -189,13 +207,26 @@ function blackBoxAt(
   };
 }
 
-/** Returns the most bytes that a worker gets from others in a step, until gradients are added. */
-function bytesOfStep({ model, schedule, halves }: BoxedRun): number {
-  const programs = cutIntoStages(model, schedule.stages);
-  const bytes = programs.map((program) => outputBytes(program, halves));
-  return schedule.microBatches * Math.max(
-    ...schedule.placement.map((held) =>
-      held.reduce((sum, { stage }) => sum + bytes[stage]! + (bytes[stage - 1] ?? 0), 0)
+/** Returns the FLOPs of a forward of a micro-batch. */
+const forwardFlops = ({ programs, layers }: StageProgram): number =>
+  layers.reduce((sum, { program }) => sum + programs[program]!.cost.forward, 0);
+
+/** Returns the most bytes that a worker gets from others in a step: activations and gradients. */
+function bytesOfStep(
+  { schedule, stage, halves, replicas }: BoxedRun,
+  programs: readonly StageProgram[],
+): number {
+  const { microBatches, placement, stages } = schedule,
+    outputs = programs.map((program) => outputBytes(program, halves));
+  // Of an all-reduce, the parts and the sums.
+  const isReduced = replicas * placement.flat().length > stages;
+  return Math.max(
+    ...placement.map((held) =>
+      held.reduce((sum, { stage: index }) => {
+        const sent = outputs[index]! + (outputs[index - 1] ?? 0);
+        const reduced = isReduced ? 2 * gradientBytes(programs[index]!, stage) : 0;
+        return sum + microBatches * sent + reduced;
+      }, 0)
     ),
   );
 }

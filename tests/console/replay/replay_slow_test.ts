@@ -5,9 +5,17 @@ import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
-import { crc32 } from "node:zlib";
 import { delay } from "@std/async/delay";
-import { arraysOf, digestOfMessage, readBlackBox } from "../../../actors/run/black_box.ts";
+import {
+  arraysOf,
+  checkOf,
+  digestOfMessage,
+  layOut,
+  makeBox,
+  openBoxRecorder,
+  readBlackBox,
+} from "../../../actors/run/black_box.ts";
+import type { Message } from "../../../actors/runtime/mod.ts";
 import { decodePayload, encodePayload } from "../../../actors/simulation/journal.ts";
 import { readJournal } from "../../../testing.ts";
 import { checksummed, type Forged, recordsOf } from "../../actors/simulation/forged.ts";
@@ -365,18 +373,23 @@ folderTest(
   },
 );
 
+/** Runs until weights become infinite in step 1; returns what the folder then has. */
+async function failIn(folder: string, ...args: string[]): Promise<string[]> {
+  const failing = words`--workers 2 --replicas 2 --steps 9 --lr 1e30 --clip 0 --out ${folder}/run`;
+  const { code } = await runHere(["train", ...TINY, ...failing, ...args]);
+  assert.equal(code, 1);
+  return Array.from(Deno.readDirSync(join(folder, "run")), ({ name }) => name);
+}
+
 let failed: Promise<Uint8Array> | undefined;
 
-/** The black box of a run whose weights become infinite in step 1; it is made once. */
+/** The black box of a failed run whose actions are long enough to have one; it is made once. */
 async function boxIn(folder: string): Promise<string> {
   const box = join(folder, "black-box");
   await Deno.writeFile(
     box,
     await (failed ??= inFolder(async (folder) => {
-      const how = words`--workers 2 --replicas 2 --steps 9 --out ${folder}/run`;
-      const failing = words`--lr 1e30 --clip 0 --black-box 100`;
-      const { code } = await runHere(["train", ...TINY, ...how, ...failing]);
-      assert.equal(code, 1);
+      await failIn(folder, ...words`--hidden 128 --seq 32 --micro-batch-size 16 --device wasm`);
       return await Deno.readFile(join(folder, "run", "black-box"));
     })),
   );
@@ -395,7 +408,7 @@ function withFlippedBit(path: string): Buffer {
   file[at + 3]! ^= 8; // in the exponent
   new Uint8Array(buffer)[3]! ^= 8;
   words(...digestOfMessage(record.message!)).copy(file, head + 12);
-  words(crc32(file.subarray(head, head + 24), 1)).copy(file, head + 24);
+  words(checkOf(file.subarray(head, head + 24))).copy(file, head + 24);
   return file;
 }
 
@@ -471,11 +484,47 @@ folderTest(
   },
 );
 
-folderTest("a run that ends well leaves no black box", async (folder) => {
-  const out = join(folder, "run"), refuse = (...args: string[]) => ["train", ...TINY, ...args];
+folderTest("a run that ends well or has short actions leaves no black box", async (folder) => {
+  assert.ok(!(await failIn(folder)).includes("black-box"));
+  const out = join(folder, "well"), refuse = (...args: string[]) => ["train", ...TINY, ...args];
   await troupe(0, ...words`train ${TINY} --workers 1 --steps 2 --out ${out} --black-box=5`);
   assert.ok(!Array.from(Deno.readDirSync(out)).some(({ name }) => name === "black-box"));
   const box = words`--black-box 5 --steps 1`, cannot = /^Cannot keep a black box: the /;
   await refusedHere(refuse(...box, ...words`--runtime serial --out ${out}2`), cannot);
   await refusedHere(refuse(...box, ...words`--schedule pipedream --out ${out}2`), cannot);
 });
+
+/** Records three steps of a worker, of which the last is not ended. */
+async function recordIn(folder: string): Promise<void> {
+  const facts = { package: "1", train: [], after: 0, workers: 1, steps: 2, stepBytes: 2 ** 16 };
+  const layout = layOut(join(folder, "black-box"), facts), at = { isolate: 0, serial: 0 };
+  makeBox(layout, facts);
+  const recorder = openBoxRecorder(0, layout), ref = { id: "worker-0", ...at };
+  const actor = { ref, activity: "", expose: undefined };
+  const send = (nth: number, message: Message) =>
+    recorder.begins(actor, { from: { id: "supervisor", ...at }, nth, message }, 0);
+  const output = (step: number) => new Float32Array(2000).fill(step);
+  send(0, { type: "init" });
+  for (const step of [0, 1, 2]) {
+    send(2 * step + 1, { type: "Activation", output: output(step) } as Message);
+    send(2 * step + 2, { type: "Dispatch" });
+    if (step < 2) recorder.did(actor, { kind: "send", value: { type: "StepDone" } });
+    recorder.ends(actor);
+  }
+  recorder.closes();
+  const { last, records } = readBlackBox(layout.path);
+  assert.deepEqual(
+    last.get("worker-0")!.map(({ segment, nth, message }) => [segment, nth, message]),
+    [1, 2].flatMap((step) => [
+      [step, 2 * step + 1, { type: "Activation", output: output(step) }],
+      [step, 2 * step + 2, { type: "Dispatch" }],
+    ]),
+  );
+  assert.deepEqual(records.get("worker-0")!.map(({ nth }) => nth), [0, 1, 2, 3, 4]);
+}
+
+for (const [where, ffi] of [["in mapped memory", true], ["without FFI", false]] as const) {
+  const permissions = { ffi, read: true, write: true };
+  const fn = () => inFolder(recordIn);
+  Deno.test({ name: `a black box is written ${where}`, permissions, fn });
+}

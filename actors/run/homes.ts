@@ -30,6 +30,8 @@ interface HomesOptions {
 /** An isolate for a worker. */
 interface Home {
   readonly ref: ActorRef<HomeMessage>;
+  /** Whether it may have a worker. One that is still starting has none, and does not answer yet. */
+  isTaken: boolean;
   isGone: boolean;
 }
 
@@ -67,7 +69,9 @@ export class Homes {
     const asked = init.workers.map((worker, w) => {
       const capacity = mailboxBound({ ...worker, slicing: slicingOf(worker) }, init);
       const message = { type: "StartWorker", made, init: worker, capacity } as const;
-      return this.#ask<Spawned>(this.#homes[w]!, message, startMs);
+      const home = this.#homes[w]!;
+      home.isTaken = true;
+      return this.#ask<Spawned>(home, message, startMs);
     });
     // All are asked before one may fail.
     const answers = await Promise.allSettled(asked);
@@ -86,8 +90,9 @@ export class Homes {
   /** Ends all workers; homes that answer remain. */
   async empty(): Promise<void> {
     await Promise.all(this.#homes.map(async (home) => {
-      if (home.isGone) return;
+      if (home.isGone || !home.isTaken) return;
       await this.#ask(home, { type: "StopWorker" }, ANSWER_MS).catch(() => this.#end(home));
+      home.isTaken = false;
     }));
   }
 
@@ -120,7 +125,7 @@ export class Homes {
       isolate,
       ...memoryLimitMb && { memoryLimitMb },
     });
-    const home: Home = { ref, isGone: false };
+    const home: Home = { ref, isTaken: false, isGone: false };
     this.#homes.push(home);
     this.system.watch(ref, () => home.isGone = true);
   }

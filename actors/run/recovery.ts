@@ -295,6 +295,8 @@ type Kept = (state: StateOf<TensorSource>) => void;
 export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "evaluate" | "close"> {
   readonly #open: (state: StateOf<TensorSource>) => Promise<Engine>;
   readonly #retries: Retries;
+  /** The same for lost workers that are replaced while the others keep the state. */
+  readonly #replacements: Retries;
   /** Aborted by `close`, which ends the delay before an attempt. */
   readonly #closing = new AbortController();
   /** The oldest state to restart from; undefined if steps since then were dropped. */
@@ -318,6 +320,7 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
   ) {
     this.#open = open;
     this.#retries = new Retries(options);
+    this.#replacements = new Retries(options);
     this.#base = options.state;
     this.#current = this.#start();
   }
@@ -465,7 +468,7 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
     if (error.lost.isExcluded) return this.#mostWorkers = remaining;
     if (hosts.available) return Math.max(remaining, Math.min(hosts.available(), this.#mostWorkers));
     try {
-      this.#retries.failed(error);
+      this.#replacements.failed(error);
       return hosts.workers;
     } catch {
       return remaining;
@@ -543,6 +546,7 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
   async #getOn<T>(run: (engine: Engine) => Promise<T>, isStep = false): Promise<T> {
     const result = await this.#outlive(run, isStep);
     this.#retries.gotOn();
+    this.#replacements.gotOn();
     return result;
   }
 

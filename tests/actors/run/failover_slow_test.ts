@@ -78,12 +78,12 @@ Deno.test("a lost worker is replaced until its retries end, and a loss of the on
   const faults = [
     { worker: 1, afterActions: 9, kind: "exit" },
     { worker: 1, afterActions: 9, kind: "exit" },
-    { worker: 0, afterActions: 30, kind: "exit" },
+    { worker: 1, afterActions: 30, kind: "exit" },
   ] as const;
   const run = await outcome(SIZES, { ...options, faults });
   const depths = eventsOf(run.events, "resize").map(({ from, to }) => [from, to.depth]);
   assert.deepEqual(depths, [[4, 2], [4, 3]]);
-  assert.deepEqual(eventsOf(run.events, "failure").map(({ actor }) => actor), ["worker-0"]);
+  assert.deepEqual(eventsOf(run.events, "failure").map(({ actor }) => actor), ["worker-1"]);
   assert.deepEqual(run.bits, (await outcome(SIZES, { ...options, runtime: "serial" })).bits);
 });
 

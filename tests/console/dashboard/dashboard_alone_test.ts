@@ -163,6 +163,7 @@ async function readPage(page: Page, folder: string): Promise<void> {
   await page.keyboard.press("PageUp");
   assert.notEqual((await shownBoxes(page)).step, 20);
 
+  await run.printed("stderr", /The dashboard stays until Ctrl-C/);
   run.interrupt("process"); // the run is done: this ends the dashboard
   assert.equal((await run.end(HANG_LIMIT_MS)).code, 0);
 }

@@ -27,8 +27,8 @@ export interface ScheduleOptions {
   /** Micro-batches of one optimizer step. */
   readonly microBatches: number;
   /**
-   * Message-driven: micro-batches in flight at a time. Unless given, the number of workers for `fifo`
-   * and `backward-first`, else what `activationLimit` has room for.
+   * Message-driven: micro-batches in flight at a time. Unless given, the number of workers, or 2 for
+   * one, for `fifo` and `backward-first`, else what `activationLimit` has room for.
    */
   readonly pipelineLimit?: number | undefined;
   /**

@@ -479,7 +479,7 @@ export const SCHEDULE_FIELDS = {
       value: "L|auto",
       read: readLimit,
       must: "a whole number from 1, or auto",
-      otherwise: "D; bf, bfw: what --activation-limit has room for",
+      otherwise: "D, or 2 for one worker; bf, bfw: what --activation-limit has room for",
       help:
         "message-driven, chimera-greedy: micro-batches in flight; auto: see troupe schedule jitter",
     },

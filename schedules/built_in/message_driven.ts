@@ -37,7 +37,9 @@ function decide(options: ScheduleOptions): Decided {
   const backlog = weightBacklog === "all" ? microBatches : weightBacklog;
   const shared = { order, chunks, weightBacklog: Math.min(backlog, microBatches), sizes };
   if (isByMessage(order)) {
-    const flying = Math.min(pipelineLimit ?? workers, Math.floor(activationLimit ?? Infinity));
+    // While one worker computes a micro-batch, the inputs of the next one arrive.
+    const given = pipelineLimit ?? Math.max(workers, 2);
+    const flying = Math.min(given, Math.floor(activationLimit ?? Infinity));
     const inFlight = Math.min(flying, microBatches);
     return { ...shared, limit: inFlight * chunks, inFlight };
   }

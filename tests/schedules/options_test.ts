@@ -86,6 +86,14 @@ function askedFor({ name, options: { workers, microBatches } }: Case): string[] 
   return [...asked];
 }
 
+Deno.test("a lone worker gets the next micro-batch while it holds the activations of one", () => {
+  for (const [workers, flying, last] of [[1, 2, 1], [2, 2, 1], [4, 4, 1]] as const) {
+    const options = { workers, microBatches: 8, order: "fifo" } as const;
+    const { injectionLimit, peaks } = createSchedule("message-driven", options);
+    assert.deepEqual([injectionLimit, peaks!.at(-1)!.most], [flying, last]);
+  }
+});
+
 Deno.test("every schedule reads the options that it declares, and no others", () => {
   for (const { name, reads } of scheduleDefinitions) {
     if (name === "search") continue; // it hands its options on to all others

@@ -73,6 +73,23 @@ folderTest("an interrupted run resumes by its folder with the same bits", async 
   assert.equal(starts[1]!.from, join(out, "step-00000002"));
 });
 
+Deno.test("a run in this isolate waits for signals a few times a second, not in each step", async () => {
+  const { setTimeout } = globalThis, { signal } = new AbortController();
+  let timers = 0;
+  const counted = (...[handler, ms, ...values]: Parameters<typeof setTimeout>) => {
+    timers += ms === 0 ? 1 : 0;
+    return setTimeout(handler, ms, ...values);
+  };
+  const began = performance.now();
+  globalThis.setTimeout = Object.assign(counted, setTimeout);
+  try {
+    await trained(run({ signal, steps: 60 }));
+  } finally {
+    globalThis.setTimeout = setTimeout;
+  }
+  assert.ok(timers <= 1 + (performance.now() - began) / 200, `${timers}`);
+});
+
 folderTest("a script that resumes its own folder starts where there is none", async (folder) => {
   const out = join(folder, "mine");
   const { bits } = await trained(run({ out, resume: out }));

@@ -242,10 +242,9 @@ export const pipelineWorker: ActorFactory<WorkerInit, WorkerMessage> = async (ct
 
 async function openWorker(ctx: Context<WorkerMessage>, whole: WorkerInit): Promise<Worker> {
   const init = withoutStates(whole);
-  // Alone in its isolate, or in the run, the worker has nothing to do while a kernel computes.
-  const isOnly = init.copies.flat().every(({ worker }) => worker === init.worker);
-  const isBlocking = ctx.self.isolate !== 0 || isOnly;
-  const { device, leave } = await takeDevice(init.device.name, { ...init.device, isBlocking });
+  // Steps of an isolate do not overlap, so nothing else could be done while a kernel computes.
+  const options = { ...init.device, isBlocking: true };
+  const { device, leave } = await takeDevice(init.device.name, options);
   ctx.defer(leave);
   const open = await stageOpener(init.kernels);
   const openAll = (copies: readonly CopyInit[]) =>

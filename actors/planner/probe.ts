@@ -114,8 +114,7 @@ export const probe: ActorFactory<ProbeInit, ProbeMessage> = async (
   ctx,
   { device: choice, stages },
 ) => {
-  const isBlocking = ctx.self.isolate !== 0;
-  const device = await openDevice(choice.name, { ...choice, isBlocking });
+  const device = await openDevice(choice.name, { ...choice, isBlocking: true });
   ctx.defer(() => device.close());
   const now = () => ctx.now(), open: OpenStage[] = [];
   for (const probed of stages) open.push(await openProbed(device, probed, now));

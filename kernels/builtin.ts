@@ -1,6 +1,6 @@
 /**
- * Built-in modules of Node. They are not imported, so that pages, which have none, can load the modules
- * that use them.
+ * What pages lack: built-in modules of Node, which are not imported, so that pages can load the modules
+ * that use them, and turns of the event loop without a timer.
  *
  * @module
  */
@@ -9,3 +9,23 @@ const get: typeof process.getBuiltinModule | undefined = globalThis.process?.get
 
 /** Returns a built-in module; an empty object in a page, where none of its functions is called. */
 export const builtin = ((name: string) => get?.(name) ?? {}) as typeof process.getBuiltinModule;
+
+/** Milliseconds between two timers. */
+const TIMER_MS = 200;
+
+/**
+ * Returns a function that lets other events be handled, for a loop that blocks its thread. Timers that
+ * follow each other take 4 ms each, so most turns have none; without any, signals can wait for seconds.
+ */
+export function eventTurns(): () => Promise<void> {
+  let last = performance.now();
+  return () =>
+    new Promise((resolve) => {
+      const isDue = performance.now() - last >= TIMER_MS;
+      if (!isDue && "setImmediate" in globalThis) return void setImmediate(resolve);
+      setTimeout(() => {
+        last = performance.now();
+        resolve();
+      });
+    });
+}

@@ -5,7 +5,7 @@
  */
 
 export { joinSlices, sliceBatch, sliceOf, splitBatch } from "./batch.ts";
-export { builtin } from "./builtin.ts";
+export { builtin, eventTurns } from "./builtin.ts";
 export { type BatchCheck, batchCheck, modelsOfLengths } from "./compile/compile_model.ts";
 export {
   cutIntoStages,

@@ -5,9 +5,8 @@
  */
 
 import type { TrainEvent } from "../options/train_events.ts";
-import { delay } from "@std/async/delay";
 import type { Batch } from "../../kernels/mod.ts";
-import { assertInput, measureSamples, refusal } from "../../kernels/internal.ts";
+import { assertInput, eventTurns, measureSamples, refusal } from "../../kernels/internal.ts";
 import { hashWeights } from "../checkpoints/format.ts";
 import {
   type FileKind,
@@ -109,9 +108,6 @@ export async function openRun(prepared: PreparedRun, data: RunData | Jobs): Prom
   return new TrainingRun(prepared, engine, data, failures, began);
 }
 
-/** Milliseconds within which a run in this isolate hears a signal, besides the step under way. */
-const HEAR_MS = 200;
-
 /** A training run. */
 export class TrainingRun {
   /** When the run began, by `performance.now()`. */
@@ -182,7 +178,7 @@ export class TrainingRun {
     const jobs = this.data instanceof Jobs ? this.data : undefined;
     const pausesAfter = (step: number) => this.#evaluatesAfter(step) || this.#savesAfter(step);
     if (evaluation?.atStart) yield await this.#evaluate(false);
-    let heard = performance.now();
+    const turn = eventTurns();
     for await (const taken of pipelinedSteps(this.engine, this.#requests(), pausesAfter)) {
       const events = this.#endStep(taken), { step } = this.#progress;
       for (const one of this.failures.splice(0)) yield { step, ...one };
@@ -194,12 +190,7 @@ export class TrainingRun {
         yield* await writer.ended();
         await this.#save(writer);
       }
-      // Only a timer lets signals in: turns of `setImmediate` can pass for a second without one. Timers
-      // that follow each other take 4 ms each.
-      if (!signal || !["local", "serial"].includes(runtime)) continue;
-      if (performance.now() - heard < HEAR_MS) continue;
-      await delay(0);
-      heard = performance.now();
+      if (signal && ["local", "serial"].includes(runtime)) await turn();
     }
     if (writer) yield* await writer.ended();
     if (jobs) yield* jobs.close((read) => this.engine.read(read));

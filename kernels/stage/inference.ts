@@ -10,6 +10,7 @@
  */
 
 import type { Batch } from "../batch.ts";
+import { eventTurns } from "../builtin.ts";
 import { compileModel, type ModelProgram } from "../compile/compile_model.ts";
 import type { Device, Tensor } from "../devices/device.ts";
 import { assertInput, refusal } from "../errors.ts";
@@ -17,7 +18,6 @@ import { elementCount } from "../graph/shapes.ts";
 import { type AnyLayer, LayerGraph, type Tie } from "../layers/layer.ts";
 import { openStage } from "./stage.ts";
 import { withAliases } from "./state.ts";
-import { delay } from "@std/async/delay";
 import type { FileTokenizer, Tokenizer } from "../data/tokenizer.ts";
 import type { CachedDecoder, CachedLayer } from "../layers/decoder.ts";
 import { cachedGpt2, type Gpt2Config } from "../layers/gpt2.ts";
@@ -504,7 +504,8 @@ export async function* generate(device: Device, options: GenerateOptions): Async
   const isSlide = Number.isInteger(slide) && slide >= 1 && slide <= seq;
   assertInput(isSlide, "generate", `slide must be a whole number from 1 to ${seq}`, slide);
   const generator = substream(seed, "generate");
-  const context = [...prompt], model = await openDecoder(device, decoder, weights);
+  const context = [...prompt], turn = eventTurns();
+  const model = await openDecoder(device, decoder, weights);
   try {
     // `start`: the first token in the window; `seen`: tokens of the window that are cached.
     for (let i = 0, start = 0, seen = 0; i < tokens; i++) {
@@ -513,8 +514,8 @@ export async function* generate(device: Device, options: GenerateOptions): Async
       seen = context.length - start;
       const id = sample(logits, options, (generator.next() >>> 0) / 2 ** 32);
       context.push(id);
-      // Most devices block the thread of the isolate: the timer lets signals be handled.
-      await delay(0);
+      // Most devices block the thread of the isolate.
+      await turn();
       yield id;
     }
   } finally {

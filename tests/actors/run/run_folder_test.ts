@@ -77,7 +77,7 @@ Deno.test("a run in this isolate waits for signals a few times a second, not in 
   const { setTimeout } = globalThis, { signal } = new AbortController();
   let timers = 0;
   const counted = (...[handler, ms, ...values]: Parameters<typeof setTimeout>) => {
-    timers += ms === 0 ? 1 : 0;
+    timers += ms ? 0 : 1;
     return setTimeout(handler, ms, ...values);
   };
   const began = performance.now();

@@ -14,8 +14,8 @@ export const builtin = ((name: string) => get?.(name) ?? {}) as typeof process.g
 const TIMER_MS = 200;
 
 /**
- * Returns a function that lets other events be handled, for a loop that blocks its thread. Timers that
- * follow each other take 4 ms each, so most turns have none; without any, signals can wait for seconds.
+ * Returns a function that lets other events be handled, for a loop that blocks its thread. A timer
+ * takes a millisecond or more, so most turns have none; without any, signals can wait for seconds.
  */
 export function eventTurns(): () => Promise<void> {
   let last = performance.now();

@@ -106,6 +106,8 @@ export async function runCommand(
   const signals: Deno.Signal[] = Deno.build.os === "windows" ? ["SIGINT"] : ["SIGINT", "SIGTERM"];
   if (!isHangUpIgnored()) signals.push("SIGHUP");
   else Deno.addSignalListener("SIGHUP", () => {});
+  // A file that may not grow is an error of its writer, not the end of the program.
+  if (Deno.build.os !== "windows") Deno.addSignalListener("SIGXFSZ", () => {});
   const setListeners = (areSet: boolean) => {
     for (const name of signals) Deno[`${areSet ? "add" : "remove"}SignalListener`](name, interrupt);
   };

@@ -55,11 +55,11 @@ export const runScript = (
 ) => runProgram(Deno.execPath(), ["run", "-A", ...permissions, script, ...args], { env });
 
 /**
- * Runs a command where no file may grow beyond some blocks of 512 bytes. The signal that the
- * kernel sends by default is ignored, so that writing fails as on a full disk.
+ * Runs a command where no file may grow beyond some blocks of 512 bytes: writing fails as on a full
+ * disk.
  */
 export const runWithin = (blocks: number, args: readonly string[]) => {
-  const limited = `trap '' XFSZ; ulimit -f ${blocks}; exec "$0" run -A cli.ts "$@"`;
+  const limited = `ulimit -f ${blocks}; exec "$0" run -A cli.ts "$@"`;
   return runProgram("sh", ["-c", limited, Deno.execPath(), ...args]);
 };
 

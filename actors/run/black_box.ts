@@ -126,7 +126,7 @@ const READ_AND_WRITE = 2,
 
 /** An open file of which parts are overwritten. */
 class BoxFile {
-  readonly #mapped: Uint8Array | undefined;
+  #mapped: Uint8Array | undefined;
   readonly #file: Deno.FsFile | undefined;
   readonly #close: () => void;
   /** Where the next bytes of the file go. */
@@ -147,8 +147,9 @@ class BoxFile {
     this.#at = at + bytes.length;
   }
 
-  /** Closes the file, which is not written to again. */
+  /** Closes the file. */
   close(): void {
+    this.#mapped = undefined; // that memory is no longer there
     this.#close();
   }
 }
@@ -164,7 +165,7 @@ const SYSTEM = {
   close: { parameters: ["i32"], result: "i32" },
 } as const;
 
-/** Lets the system make a file as long as it will be, on the disk too; returns whether it has done so. */
+/** Extends a file to its size, with room for it on the disk; returns whether that was possible. */
 function reserve({ path, bytes }: BoxLayout): boolean {
   if (Deno.build.os !== "linux") return false;
   try {

@@ -27,8 +27,8 @@ export interface ScheduleOptions {
   /** Micro-batches of one optimizer step. */
   readonly microBatches: number;
   /**
-   * Message-driven: micro-batches in flight at a time. Unless given, the number of workers, or 2 for
-   * one, for `fifo` and `backward-first`, else what `activationLimit` has room for.
+   * Message-driven: micro-batches in flight at a time. Default for `fifo` and `backward-first`: the
+   * number of workers, but at least 2. Default for `bf` and `bfw`: what `activationLimit` allows.
    */
   readonly pipelineLimit?: number | undefined;
   /**

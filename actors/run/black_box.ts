@@ -126,22 +126,19 @@ const READ_AND_WRITE = 2,
 
 /** An open file of which parts are overwritten. */
 class BoxFile {
-  #mapped: Uint8Array | undefined;
+  #mapped: ReturnType<typeof mapFile>;
   readonly #file: Deno.FsFile | undefined;
-  readonly #close: () => void;
-  /** Where the next bytes of the file go. */
+  /** Offset of the file's cursor. */
   #at = 0;
 
-  constructor({ path, bytes }: BoxLayout) {
-    const mapped = mapFile(path, bytes);
-    this.#mapped = mapped?.bytes;
-    this.#file = mapped ? undefined : Deno.openSync(path, { write: true });
-    this.#close = mapped?.close ?? (() => this.#file?.close());
+  constructor(layout: BoxLayout) {
+    this.#mapped = mapFile(layout);
+    this.#file = this.#mapped ? undefined : Deno.openSync(layout.path, { write: true });
   }
 
   /** Overwrites bytes from an offset. Another process sees them even if this one is killed then. */
   write(at: number, bytes: Uint8Array): void {
-    if (this.#mapped) return this.#mapped.set(bytes, at);
+    if (this.#mapped) return this.#mapped.bytes.set(bytes, at);
     if (at !== this.#at) this.#file!.seekSync(at, Deno.SeekMode.Start);
     writeAll(this.#file!, bytes);
     this.#at = at + bytes.length;
@@ -149,8 +146,9 @@ class BoxFile {
 
   /** Closes the file. */
   close(): void {
+    this.#mapped?.close();
     this.#mapped = undefined; // that memory is no longer there
-    this.#close();
+    this.#file?.close();
   }
 }
 
@@ -165,45 +163,49 @@ const SYSTEM = {
   close: { parameters: ["i32"], result: "i32" },
 } as const;
 
-/** Extends a file to its size, with room for it on the disk; returns whether that was possible. */
-function reserve({ path, bytes }: BoxLayout): boolean {
-  if (Deno.build.os !== "linux") return false;
+/** Calls the C library of Linux; returns undefined on other systems, and where FFI is denied. */
+function withSystem<T>(use: (system: Deno.StaticForeignLibraryInterface<typeof SYSTEM>) => T) {
+  if (Deno.build.os !== "linux") return undefined;
   try {
-    const library = Deno.dlopen("libc.so.6", SYSTEM), { symbols: system } = library;
-    const file = system.open(ENCODER.encode(`${path}\0`), READ_AND_WRITE);
-    const isDone = file >= 0 && system.posix_fallocate(file, 0n, BigInt(bytes)) === 0;
-    if (file >= 0) system.close(file);
-    library.close();
-    return isDone;
+    const library = Deno.dlopen("libc.so.6", SYSTEM);
+    try {
+      return use(library.symbols);
+    } finally {
+      library.close();
+    }
   } catch {
-    return false;
+    return undefined;
   }
 }
 
+const pathOf = ({ path }: BoxLayout) => ENCODER.encode(`${path}\0`);
+
+/** Extends a file to its size, with room for it on the disk; returns whether that was possible. */
+const reserve = (layout: BoxLayout): boolean =>
+  withSystem((system) => {
+    const file = system.open(pathOf(layout), READ_AND_WRITE);
+    const isDone = file >= 0 && system.posix_fallocate(file, 0n, BigInt(layout.bytes)) === 0;
+    if (file >= 0) system.close(file);
+    return isDone;
+  }) ?? false;
+
 /** Maps a file into memory; returns undefined where that is not possible or not safe. */
-function mapFile(path: string, size: number) {
+function mapFile(layout: BoxLayout) {
+  const { path, bytes: size } = layout, length = BigInt(size);
   // Memory behind the end of a file cannot be written to.
-  if (Deno.build.os !== "linux" || Deno.statSync(path).size !== size) return undefined;
-  try {
-    const library = Deno.dlopen("libc.so.6", SYSTEM), { symbols: system } = library;
-    const name = ENCODER.encode(`${path}\0`), status = new BigInt64Array(STATFS_WORDS);
-    const isSafe = system.statfs(name, status) === 0 && IN_PLACE.has(status[0]!);
-    const file = isSafe ? system.open(name, READ_AND_WRITE) : -1, length = BigInt(size);
+  if (Deno.statSync(path).size !== size) return undefined;
+  return withSystem((system) => {
+    const status = new BigInt64Array(STATFS_WORDS);
+    const isSafe = system.statfs(pathOf(layout), status) === 0 && IN_PLACE.has(status[0]!);
+    const file = isSafe ? system.open(pathOf(layout), READ_AND_WRITE) : -1;
     const start = system.mmap(null, length, PROTECTION, SHARED, file, 0n);
     if (file >= 0) system.close(file);
-    if (Deno.UnsafePointer.value(start) === MAP_FAILED) return library.close();
+    if (Deno.UnsafePointer.value(start) === MAP_FAILED) return undefined;
     // With readahead the first touch of a part takes 3 ms.
     system.madvise(start, length, MADV_RANDOM);
     const bytes = new Uint8Array(Deno.UnsafePointerView.getArrayBuffer(start!, size));
-    const close = () => {
-      system.munmap(start, length);
-      library.close();
-    };
-    return { bytes, close };
-  } catch {
-    // Another C library, or no permission.
-    return undefined;
-  }
+    return { bytes, close: () => void withSystem(({ munmap }) => munmap(start, length)) };
+  });
 }
 
 function writeAll(file: Deno.FsFile, bytes: Uint8Array): void {

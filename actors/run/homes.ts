@@ -30,7 +30,7 @@ interface HomesOptions {
 /** An isolate for a worker. */
 interface Home {
   readonly ref: ActorRef<HomeMessage>;
-  /** Whether it may have a worker. One that is still starting has none, and does not answer yet. */
+  /** True if it may have a worker. A home that is still starting has none and does not answer yet. */
   isTaken: boolean;
   isGone: boolean;
 }

@@ -9,6 +9,7 @@ import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { cutIntoStages, refusal } from "../../kernels/internal.ts";
 import type { StageProgram } from "../../kernels/mod.ts";
+import { copiesOf } from "../pipeline/layout.ts";
 import { SUPERVISOR } from "../pipeline/supervisor.ts";
 import { WORKER } from "../pipeline/worker.ts";
 import type { ObserverSpec } from "../runtime/mod.ts";
@@ -164,16 +165,12 @@ export function openBlackBox(run: BoxedRun, args: readonly string[] | undefined)
   ].find(([isMet]) => !isMet);
   if (problem && blackBox === undefined) return undefined;
   if (problem) throw refusal("keep a black box", `${problem[1]}`, problem[2]);
-  const programs = cutIntoStages(run.model, schedule.stages);
-  const flops = programs.reduce((sum, program) => sum + forwardFlops(program), 0);
-  if (blackBox === undefined && flops < BOX_FLOPS * programs.length) return undefined;
+  const flops = forwardFlops(run.model);
+  if (blackBox === undefined && flops < BOX_FLOPS * schedule.stages) return undefined;
   const workers = replicas * schedule.workers, announce = run.announce ?? (() => {});
-  const stepBytes = bytesOfStep(run, programs), path = join(out!, BLACK_BOX);
-  const facts = {
-    ...{ package: packageVersion, workers, after: resume?.step ?? 0, stepBytes, train: args! },
-    steps: blackBox ?? BOX_STEPS,
-  };
-  const layout = layOut(path, facts);
+  const after = resume?.step ?? 0, steps = blackBox ?? BOX_STEPS, stepBytes = bytesOfStep(run);
+  const facts = { package: packageVersion, workers, after, steps, stepBytes, train: args! };
+  const layout = layOut(join(out!, BLACK_BOX), facts);
   if (blackBox !== undefined && layout.slotBytes < stepBytes) {
     announce(
       `The black box has room for ${layout.slotBytes} bytes of a step of each worker, which gets up to ${stepBytes}; a replay computes the others again`,
@@ -212,21 +209,16 @@ const forwardFlops = ({ programs, layers }: StageProgram): number =>
   layers.reduce((sum, { program }) => sum + programs[program]!.cost.forward, 0);
 
 /** Returns the most bytes that a worker gets from others in a step: activations and gradients. */
-function bytesOfStep(
-  { schedule, stage, halves, replicas }: BoxedRun,
-  programs: readonly StageProgram[],
-): number {
-  const { microBatches, placement, stages } = schedule,
-    outputs = programs.map((program) => outputBytes(program, halves));
-  // Of an all-reduce, the parts and the sums.
-  const isReduced = replicas * placement.flat().length > stages;
+function bytesOfStep({ model, stage, schedule, halves, replicas }: BoxedRun): number {
+  const programs = cutIntoStages(model, schedule.stages), copies = copiesOf(schedule, replicas);
+  const outputs = programs.map((program) => outputBytes(program, halves));
+  const bytesAt = (index: number) => {
+    const sent = outputs[index]! + (outputs[index - 1] ?? 0);
+    // Of an all-reduce, the parts and the sums.
+    const reduced = copies[index]!.length > 1 ? 2 * gradientBytes(programs[index]!, stage) : 0;
+    return schedule.microBatches * sent + reduced;
+  };
   return Math.max(
-    ...placement.map((held) =>
-      held.reduce((sum, { stage: index }) => {
-        const sent = outputs[index]! + (outputs[index - 1] ?? 0);
-        const reduced = isReduced ? 2 * gradientBytes(programs[index]!, stage) : 0;
-        return sum + microBatches * sent + reduced;
-      }, 0)
-    ),
+    ...schedule.placement.map((held) => held.reduce((sum, { stage }) => sum + bytesAt(stage), 0)),
   );
 }

@@ -244,13 +244,22 @@ async function openWorker(ctx: Context<WorkerMessage>, whole: WorkerInit): Promi
   const init = withoutStates(whole);
   // Steps of an isolate do not overlap, so nothing else could be done while a kernel computes.
   const options = { ...init.device, isBlocking: true };
-  const { device, leave } = await takeDevice(init.device.name, options);
-  ctx.defer(leave);
+  const { isKept } = init;
+  const { device, stages, leave } = await takeDevice(init.device.name, options, isKept);
+  let worker: Worker | undefined;
+  // The state of a frozen worker is that of all workers after the last step.
+  ctx.defer(() => leave(worker?.state === "frozen" ? openStages : undefined));
   const open = await stageOpener(init.kernels);
   const openAll = (copies: readonly CopyInit[]) =>
     openCopies(device, copies, init.stage, init.halves, open);
-  const copies = await openAll(whole.held), mirrors = await openAll(whole.mirrors ?? []);
-  const worker = new Worker(ctx, init, copies, mirrors.all);
+  const openStages = isKept ? stages! : {
+    copies: await openAll(whole.held),
+    mirrors: (await openAll(whole.mirrors ?? [])).all,
+  };
+  const { copies, mirrors } = openStages;
+  // The former worker may have been frozen in the middle of a step.
+  for (const { kernels } of isKept ? [...copies.all, ...mirrors] : []) kernels.reset();
+  worker = new Worker(ctx, init, copies, mirrors);
   measure(worker);
   return worker;
 }

@@ -8,6 +8,7 @@
 import { type Device, type DeviceOptions, openDevice } from "../../kernels/mod.ts";
 import type { ActorFactory, ActorRef, ActorSpec, Reply } from "../runtime/mod.ts";
 import type { WorkerMessage } from "./protocol.ts";
+import type { OpenCopy, StageCopies } from "./stage_copies.ts";
 import type { WorkerInit } from "./worker_state.ts";
 
 /** The messages to a home. */
@@ -19,34 +20,48 @@ export type HomeMessage =
     readonly init: WorkerInit;
     readonly capacity: number;
   }
-  /** Answered when the worker has ended. */
+  /** Answered when the worker has ended: true if the home keeps its stages. */
   | { readonly type: "StopWorker" }
   /** The worker has ended. */
   | { readonly type: "WorkerEnded" };
 
-/** A device without memory in use. */
+/** The open stages of a worker, with weights and moments. */
+export interface OpenStages {
+  readonly copies: StageCopies;
+  readonly mirrors: readonly OpenCopy[];
+}
+
+/** A device without memory in use, except for the stages. */
 interface KeptDevice {
   readonly key: string;
   readonly device: Device;
+  readonly stages: OpenStages | undefined;
 }
 
 /** The devices that this isolate keeps for later workers; undefined unless it has a home. */
 let kept: KeptDevice[] | undefined;
 
-/** Opens a device, or takes the device that an earlier worker of this home left. */
+/**
+ * Opens a device, or takes the device that an earlier worker of this home left.
+ *
+ * @param isKept True to take the stages of that worker, too.
+ */
 export async function takeDevice(
   name: string,
   options: DeviceOptions,
-): Promise<{ readonly device: Device; readonly leave: () => void }> {
+  isKept = false,
+): Promise<Pick<KeptDevice, "device" | "stages"> & { leave(stages?: OpenStages): void }> {
   const key = JSON.stringify([name, options]);
   const at = kept?.findIndex((one) => one.key === key) ?? -1;
-  const device = at < 0 ? await openDevice(name, options) : kept!.splice(at, 1)[0]!.device;
-  const leave = () => {
+  const known = at < 0 ? undefined : kept!.splice(at, 1)[0]!;
+  const device = known?.device ?? await openDevice(name, options);
+  if (known?.stages && !isKept) device.clear!();
+  const leave = (stages?: OpenStages) => {
     if (!kept || !device.clear) return device.close();
-    device.clear();
-    kept.push({ key, device });
+    if (!stages) device.clear();
+    kept.push({ key, device, stages });
   };
-  return { device, leave };
+  return { device, stages: known?.stages, leave };
 }
 
 /** The spec of a home, in any isolate but the root. */
@@ -69,13 +84,13 @@ export const workerHome: ActorFactory<undefined, HomeMessage> = (ctx) => {
       ctx.reply(worker);
     },
     StopWorker() {
-      if (!worker) return ctx.reply(undefined);
+      if (!worker) return ctx.reply(false);
       stopped = ctx.deferReply();
       ctx.stop(worker);
     },
     WorkerEnded() {
       worker = undefined;
-      stopped?.(undefined);
+      stopped?.(kept!.some(({ stages }) => stages));
       stopped = undefined;
     },
   };

@@ -90,6 +90,8 @@ export interface WorkerInit {
   readonly kernels?: KernelModule | undefined;
   /** The copies of stages that it holds. */
   readonly held: readonly CopyInit[];
+  /** True if its home keeps them, open, from the worker before. */
+  readonly isKept?: true;
   /** The stages of another worker that it mirrors: it is their buddy. */
   readonly mirrors?: readonly CopyInit[];
   /** For each stage, its buddy, if it has one; absent if stages are not mirrored. */

@@ -8,7 +8,7 @@ import type { WorkerMessage } from "../pipeline/protocol.ts";
 import { mailboxBound, type SupervisorInit } from "../pipeline/supervisor_state.ts";
 import { WORKER } from "../pipeline/worker.ts";
 import { type HomeMessage, WORKER_HOME } from "../pipeline/worker_home.ts";
-import { slicingOf, withoutStates } from "../pipeline/worker_state.ts";
+import { slicingOf, withoutStates, type WorkerInit } from "../pipeline/worker_state.ts";
 import type { ActorRef, PlaceName, System } from "../runtime/mod.ts";
 import { WorkerLostError } from "./recovery.ts";
 
@@ -33,6 +33,20 @@ interface Home {
   /** True if it may have a worker. A home that is still starting has none and does not answer yet. */
   isTaken: boolean;
   isGone: boolean;
+  /** The stages of its worker. */
+  stages?: string;
+  /** True if it keeps them open, with the weights and moments of the last step. */
+  isKept?: boolean;
+}
+
+/** Describes the open stages of a worker: those of equal descriptions are interchangeable. */
+function describeStages({ held, mirrors = [], device, stage, halves }: WorkerInit): string {
+  const all = [held, mirrors].map((copies) =>
+    copies.map(({ copy, program, isRecomputed }) => {
+      return [copy, isRecomputed, program.layers.map(({ prefix }) => prefix)];
+    })
+  );
+  return JSON.stringify([device, stage, halves, all]);
 }
 
 /** The homes of the workers of a run. */
@@ -49,10 +63,13 @@ export class Homes {
     return this.#system ??= this.options.open();
   }
 
-  /** Starts homes until there is one for each worker. */
+  /** Starts homes until there is one for each worker; a new one takes the place of one that is gone. */
   prepare(workers: number): void {
-    this.#homes = this.#homes.filter(({ isGone }) => !isGone);
-    while (this.#homes.length < workers) this.#add();
+    let missing = workers - this.#homes.filter(({ isGone }) => !isGone).length;
+    this.#homes = this.#homes.flatMap((home) =>
+      !home.isGone ? home : missing-- > 0 ? this.#start() : []
+    );
+    while (this.#homes.length < workers) this.#homes.push(this.#start());
   }
 
   /**
@@ -68,10 +85,11 @@ export class Homes {
     const { worker: made = WORKER } = init;
     const asked = init.workers.map((worker, w) => {
       const capacity = mailboxBound({ ...worker, slicing: slicingOf(worker) }, init);
-      const message = { type: "StartWorker", made, init: worker, capacity } as const;
-      const home = this.#homes[w]!;
-      home.isTaken = true;
-      return this.#ask<Spawned>(home, message, startMs);
+      const home = this.#homes[w]!, stages = describeStages(worker);
+      const isKept = home.isKept && home.stages === stages;
+      const own = isKept ? { ...withoutStates(worker), isKept } : worker;
+      Object.assign(home, { stages, isTaken: true, isKept: false });
+      return this.#ask<Spawned>(home, { type: "StartWorker", made, init: own, capacity }, startMs);
     });
     // All are asked before one may fail.
     const answers = await Promise.allSettled(asked);
@@ -87,11 +105,12 @@ export class Homes {
     return { ...init, workers: init.workers.map(withoutStates), spawned };
   }
 
-  /** Ends all workers; homes that answer remain. */
+  /** Ends all workers; homes that answer remain, and keep the stages of workers that were frozen. */
   async empty(): Promise<void> {
     await Promise.all(this.#homes.map(async (home) => {
       if (home.isGone || !home.isTaken) return;
-      await this.#ask(home, { type: "StopWorker" }, ANSWER_MS).catch(() => this.#end(home));
+      home.isKept = await this.#ask<boolean>(home, { type: "StopWorker" }, ANSWER_MS)
+        .catch(async () => (await this.#end(home), false));
       home.isTaken = false;
     }));
   }
@@ -118,7 +137,7 @@ export class Homes {
     return this.system.ask<HomeMessage, R>(ref, message, { lane: "control", timeoutMs });
   }
 
-  #add(): void {
+  #start(): Home {
     const { isolate, memoryLimitMb } = this.options;
     const ref = this.system.spawn<undefined, HomeMessage>(WORKER_HOME, undefined, {
       id: `home-${this.#opened++}`,
@@ -126,7 +145,7 @@ export class Homes {
       ...memoryLimitMb && { memoryLimitMb },
     });
     const home: Home = { ref, isTaken: false, isGone: false };
-    this.#homes.push(home);
     this.system.watch(ref, () => home.isGone = true);
+    return home;
   }
 }

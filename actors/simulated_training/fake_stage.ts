@@ -274,6 +274,11 @@ export class FakeStage implements StageKernels {
     return this.#live.size;
   }
 
+  reset(): void {
+    for (const key of [...this.#live.keys()]) this.drop(key);
+    this.zeroGradients();
+  }
+
   rangeOf(parameter: string): FlatRange {
     return this.#ranges.get(parameter)!;
   }

@@ -364,6 +364,12 @@ export class InFlight {
     this.#live = new Map(this.#live);
   }
 
+  /** Ends all micro-batches. */
+  clear(): void {
+    for (const microBatch of [...this.#live.keys()]) this.end(microBatch);
+    this.fresh = undefined;
+  }
+
   #find(microBatch: number): Live {
     const one = this.#live.get(microBatch);
     if (one) return one;

@@ -296,6 +296,12 @@ export class Stage {
     zeroFlat(this.#parts.device, this.#parts.resident.store.gradients);
   }
 
+  /** Drops the activations and gradients of a step that is not finished; keeps weights and moments. */
+  reset(): void {
+    this.inFlight.clear();
+    this.zeroGradients();
+  }
+
   /** Returns the sum of squares of each parameter's gradient as it is stored, by full name. */
   gradientSquares(): Promise<Map<string, number>> {
     return this.#parts.norms.squares();

@@ -76,7 +76,7 @@ Deno.test("a lost worker is replaced until its retries end, and a loss of the on
   const evaluation = { every: 1, batches: batchesOf(SIZES, 2) };
   const options = { ...RUN, schedule: "1f1b", replicas: 2, evaluation, retries: 1 } as const;
   const faults = [
-    { worker: 1, afterActions: 9, kind: "exit" },
+    { worker: 1, afterActions: 6, kind: "exit" },
     { worker: 1, afterActions: 9, kind: "exit" },
     { worker: 1, afterActions: 30, kind: "exit" },
   ] as const;

@@ -285,7 +285,7 @@ function nameFlags(said: Values, flags: Flags, where: string): Values {
     }
     const mayRepeat = flags[name]!.formerly !== undefined && named.get(name) === value;
     if (named.has(name) && !mayRepeat) {
-      throw new TypeError(`Cannot read ${where}: --${name} must be said once, received it twice`);
+      throw new TypeError(`Cannot read ${where}: --${name} must be given once, received twice`);
     }
     if (means === undefined) named.set(name, value);
     else if (value === true) named.set(name, means);

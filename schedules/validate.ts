@@ -271,7 +271,7 @@ class Check {
       return refuse("unknown", ` of a schedule of ${has}`);
     }
     const copy = pipelineOf[microBatch]! * stages + stage, host = this.#hosts[copy]!;
-    if (host !== worker) return refuse("misplaced", `, whose stage sits on worker ${host}`);
+    if (host !== worker) return refuse("misplaced", `, whose stage is on worker ${host}`);
     const cells = this.#cellsOf(part), done = cells.reduce((all, bits) => all | bits, 0);
     if (kind === KIND.R && (done & BACKWARD) !== 0) return refuse("order", " after its backward");
     // A full backward and one in parts exclude each other.

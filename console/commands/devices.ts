@@ -112,8 +112,8 @@ function describe(
     .filter(({ available }) => !available).map(({ name }) => name);
   const more = missing.length > 0 ? `; not available: ${missing.join(", ")}` : "";
   const why = adapter
-    ? `, adapter ${adapter.index} (${adapter.name}), as a GPU goes first`
-    : `, as no adapter is a GPU${more}`;
+    ? `, adapter ${adapter.index} (${adapter.name}), because GPUs are preferred`
+    : `, because no adapter is a GPU${more}`;
   const rows = devices.map((
     { name, reason },
   ) => [name, reason === undefined ? "yes" : `no: ${reason}`]);

@@ -16,7 +16,7 @@ import { checkCount, checkWord, type Command, defineCommand, ensure } from "./co
 const RUN_NAME = {
   kind: "text",
   value: "NAME",
-  otherwise: "must be said",
+  otherwise: "required",
   help: "name of the run: letters, digits, - and _",
 } as const;
 
@@ -25,7 +25,7 @@ const JOIN_FLAGS = {
   "nats-creds": {
     kind: "path",
     value: "FILE",
-    otherwise: "must be said",
+    otherwise: "required",
     help: "credentials of this host, which troupe nats creds has written",
   },
   "join-timeout": {

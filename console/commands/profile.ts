@@ -415,9 +415,9 @@ export function describeProfile(profile: Profile): string[] {
     "",
     ...formatTable([["messages", "latency ms", "GB/s"], ...linkRows]),
     "",
-    `between two actions lie ${ms(dispatchMs)} ms; a step takes ${
+    `${ms(dispatchMs)} ms between two actions; ${
       ms(closing.stepMs)
-    } ms to begin and end`,
+    } ms for the begin and end of a step`,
     `the optimizer takes ${ms(optimizer.msPerMillion)} ms for a million numbers`,
     ...notes,
   ];

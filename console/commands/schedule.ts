@@ -372,23 +372,23 @@ function jitter(flags: ScheduleFlags): string {
 
 /** The columns of a comparison, and the reason for the default of `train`. */
 const COLUMNS_HELP = `\
-bubble       share of the workers' time in which nothing runs
-time         of a step: a forward of 1/D of the model takes 1, a backward 2, a message 0, unless
-             flags say otherwise
-activations  the most that a worker holds, from the least to the most of all workers: 1 is 1/D of
-             the model's for one micro-batch
-weights      how often a worker holds 1/D of the model
-hops         times that a micro-batch goes from worker to worker on its way forward
-workers      how many it takes
-skips        the most that a worker holds of what came over skip edges, values and gradients of
-             micro-batches, where such edges are given
-memory       MiB that a worker needs at its peak, where the bytes of the model are given
+bubble       share of the workers' time in which no action runs
+time         time of a step; a forward of 1/D of the model takes 1, a backward 2, a message 0, unless
+             flags give other costs
+activations  most activations of a worker, from the least to the most of all workers; 1 is those of
+             1/D of the model for one micro-batch
+weights      copies of 1/D of the weights in a worker
+hops         messages between workers in the forward of a micro-batch
+workers      number of workers
+skips        most values and gradients of skip edges in a worker, with --skip-edges
+memory       MiB of a worker at its peak, with the bytes of the model
 
-All of it on paper: each action takes just what it costs. The default of train is message-driven: a
-worker runs what has arrived. On paper it is shorter than 1f1b, and no worker holds more activations than
-the fullest one there; on a machine, where times vary, nobody waits for a late input while another is
-there. Those with fewer bubbles hold more, send more, or split backwards in two. What is true of a
-model and a machine says: deno task train --schedule NAME --trace FILE
+These are simulations in which each action takes exactly its cost. The default of train is
+message-driven: a worker runs the actions whose inputs have arrived. In the simulation it takes less
+time than 1f1b, and no worker holds more activations than the fullest worker of 1f1b. On a machine,
+where times vary, a worker does not wait for a late input while another action is ready. Schedules with
+fewer bubbles hold more activations, send more messages or split the backward. To measure a schedule
+with a model: deno task train --schedule NAME --trace FILE
 `;
 
 /** Compares all schedules. */

@@ -145,7 +145,7 @@ export async function readLaunchRequest(
   const flags = withDefaults(LAUNCH_FLAGS, given), [script] = words;
   if (words.length > (flags.slurm ? 1 : 0)) {
     throw new TypeError(
-      `Cannot launch: the command must stand behind --, received ${words.join(" ")} before it`,
+      `Cannot launch: the command must follow --, received ${words.join(" ")} before it`,
     );
   }
   if (command.length === 0) {
@@ -172,7 +172,7 @@ async function ofTrain(flags: LaunchFlags, args: readonly string[], made: Dispos
   const ranks = ranksOf(request);
   if (said === undefined && !PLAIN_NAME.test(model)) {
     throw new TypeError(
-      "Cannot launch: --out must say where checkpoints go for your own model, received none",
+      "Cannot launch: --out must name the folder of checkpoints of your own model, received none",
     );
   }
   if (flags.ranks !== undefined && flags.ranks !== ranks) {
@@ -226,11 +226,11 @@ function ranksOf({ flags: { map, replicas }, schedule }: TrainRequest): number {
 function ofCommand(flags: LaunchFlags, command: readonly string[]) {
   const { ranks, out, "max-restarts": maxRestarts } = flags;
   if (ranks === undefined) {
-    throw refusal("launch", `--ranks must say how many ranks run ${command[0]}`, "none", TypeError);
+    throw refusal("launch", `--ranks must be the number of ranks of ${command[0]}`, "none", TypeError);
   }
   if (out === undefined && maxRestarts > 0) {
     throw new TypeError(
-      "Cannot launch: --out must say where the command writes its checkpoints, or --max-restarts be 0, received neither",
+      "Cannot launch: --out must name the folder to which the command writes checkpoints, or --max-restarts be 0, received neither",
     );
   }
   return { ranks, command, isTrain: false, out, stallMs: STALL_MS, resume: [], chosen: [] };

@@ -238,7 +238,7 @@ function unnamed(from: string, flag: string, path: string, args: readonly string
   const shown = path.length > PATH_SHOWN_MAX ? "FILE" : path;
   const command = [...withoutData(args), `--${flag}`, shown].map(shellWord).join(" ");
   return new TypeError(
-    `${from}: --${flag} must name the file that its run read, as no file opens another, received none; if you trust it, type: ${
+    `${from}: --${flag} must name the file that its run read, because a file may not open another, received none; if you trust it, type: ${
       commandLine("train", command)
     }`,
   );
@@ -309,7 +309,7 @@ function placesOf(
   if (doing === "resume from") return { paths, sha256 };
   if (weights !== undefined) return { paths: [join(folderOf(weights), TOKENIZER_FILE)], sha256 };
   throw new TypeError(
-    `Cannot ${doing} ${path}: --tokenizer must name the ${TOKENIZER_FILE} of its run, as no file opens another, received none; add to ${
+    `Cannot ${doing} ${path}: --tokenizer must name the ${TOKENIZER_FILE} of its run, because a file may not open another, received none; add to ${
       commandLine("train")
     } --tokenizer FILE`,
   );

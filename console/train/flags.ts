@@ -85,12 +85,12 @@ export const MODEL_FLAGS = {
     kind: "number",
     aliases: ["rms_norm_eps"],
     otherwise: "0.000001",
-    help: "llama: what is added to the mean square in a norm",
+    help: "llama: number that a norm adds to the mean square",
   },
   experts: {
     kind: "integer",
     maximum: GPT2_MAX.heads,
-    otherwise: "what the model says",
+    otherwise: "the default of the model",
     help: "models of your own: experts of a mixture",
   },
   seq: {
@@ -279,7 +279,7 @@ export const ONNX_FLAGS = {
   loss: {
     kind: "choice",
     choices: ["cross-entropy", "mse"],
-    otherwise: "must be said",
+    otherwise: "required",
     help: "the loss: of classes, or of numbers with the shape of the output",
   },
   dimensions: {
@@ -337,7 +337,7 @@ const RUNNING_FLAGS = {
         trace: {
           kind: "path",
           value: "FILE",
-          help: "write when each action ran and what was waited for, for Perfetto or troupe trace",
+          help: "write the times of actions and the causes of waits, for Perfetto or troupe trace",
         },
         "trace-steps": {
           kind: "own",

@@ -215,7 +215,7 @@ function residentLines({ totalBytes }: RunMemory, seen: ResidentMemory): string[
         `  process ${one.pid}: at most ${cell(one.peakRssBytes)} MiB, at last ${cell(one.rssBytes)}`
       )
       : [],
-    "between them: arrays that nobody holds but V8 has not collected yet, what allocators keep for the next piece of its size, data that is read, and the black box",
+    "the difference: unused arrays that V8 has not collected yet, free memory that allocators keep, data, and the black box",
   ];
 }
 

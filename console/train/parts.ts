@@ -132,7 +132,7 @@ function nameOfData(
   const name = file ?? flags.data ?? model.value.data;
   if (name !== undefined) return name;
   throw new TypeError(
-    `Cannot train ${model.value.name}: --data must name what it learns from, received none`,
+    `Cannot train ${model.value.name}: --data must name its training data, received none`,
   );
 }
 
@@ -181,8 +181,8 @@ function checkSameComponent({ before, given, typed }: TrainRequest, found: Found
   if (!isGiven) {
     const command = [...typed, `--${kind}`, kept.name].map(shellWord).join(" ");
     throw new TypeError(
-      `${cannot} ${what}, as no file ${
-        isOnnxFile(kept.name) ? "opens another" : "imports one"
+      `${cannot} ${what}, because a file may not ${
+        isOnnxFile(kept.name) ? "open another" : "import one"
       }, received none; if you trust it, type: ${commandLine("train", command)}`,
     );
   }

@@ -84,7 +84,7 @@ function checkWrittenFiles(given: GivenTrainFlags): void {
     );
     if (other === undefined) continue;
     throw new TypeError(
-      `Cannot write --${flag}: it must name a file of its own, received that of --${other}`,
+      `Cannot write --${flag}: it must name another file, received that of --${other}`,
     );
   }
 }

@@ -264,12 +264,12 @@ function optionsOf(
   const every = asked ?? (flags.json || flags.tokens || !heldOut ? undefined : 50);
   if (every && !heldOut) {
     throw new TypeError(
-      `Cannot evaluate on ${parts.data.value.name}: --eval-every must be left out, as it holds nothing out, received ${every}`,
+      `Cannot evaluate on ${parts.data.value.name}: --eval-every must be left out, because it has no held-out data, received ${every}`,
     );
   }
   if (!every) refuseWithoutEvaluations(flags, heldOut ? undefined : parts.data.value.name);
   if (flags["keep-best"] && directory === undefined) {
-    throw refusal("use --keep-best", "--out must say where checkpoints go", "none", TypeError);
+    throw refusal("use --keep-best", "--out must name the folder of checkpoints", "none", TypeError);
   }
   const config = checkpointConfig(request, task.config, keptComponents(parts));
   return {
@@ -293,13 +293,13 @@ function optionsOf(
   };
 }
 
-/** Refuses what needs evaluations where there are none, as data holds nothing out or nobody asked. */
+/** Refuses flags that need evaluations if the run has none. */
 function refuseWithoutEvaluations(flags: TrainFlags, data: string | undefined): void {
   const flag = flags["keep-best"] ? "keep-best" : "patience";
   if (flags[flag] === undefined) return;
   const how = data === undefined
     ? "--eval-every must say when held-out data is evaluated"
-    : `there must be held-out data, and ${data} holds nothing out`;
+    : `the data must have held-out data, and ${data} has none`;
   throw new TypeError(`Cannot use --${flag}: ${how}, received none`);
 }
 
@@ -441,7 +441,7 @@ function bestLines({ best, isStoppedEarly }: EndEvent): string[] {
   if (!best) return [];
   const { step, loss, checkpoint } = best;
   return [
-    ...isStoppedEarly ? [`ended early, as no evaluation after step ${step} was better`] : [],
+    ...isStoppedEarly ? [`ended early, because no evaluation after step ${step} was better`] : [],
     `best held-out loss ${loss.toFixed(3)} after step ${step}${
       checkpoint === null ? "" : `: ${checkpoint}`
     }`,

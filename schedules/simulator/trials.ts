@@ -198,7 +198,7 @@ export interface Trial extends Candidate {
   readonly least: number;
   /** The longest step. */
   readonly most: number;
-  /** How many times as fast as 1F1B on the same draw, over all draws. */
+  /** Speed relative to 1F1B on the same draw, over all draws. */
   readonly speedup: { readonly mean: number; readonly deviation: number; readonly least: number };
   /** The most activations that a worker held in a draw, in those of 1/P of the largest micro-batch. */
   readonly peakActivations: number;
@@ -214,7 +214,7 @@ export const ASSUMED: { readonly jitter: number; readonly send: number } = {
   send: 0.2,
 };
 
-/** What W reads beside what F keeps, as a part of it: 0.4 to 0.7 for blocks of GPT-2. */
+/** Values that I keeps for W, as a share of those that F keeps: 0.4 to 0.7 for blocks of GPT-2. */
 const FOR_WEIGHTS = 0.5;
 
 /** Steps simulated for each candidate, unless large steps require fewer. */

@@ -150,7 +150,7 @@ Deno.test("without an adapter the list names the searched drivers, and auto is n
     /^webgpu +no: Cannot use the webgpu device: .*, received no adapter; of all drivers only those of VK_DRIVER_FILES=\/none.json were looked at$/m,
   );
   assert.match(lines.at(-2)!, /^--precision bf16: (yes|no), CPU instructions: .+, library: \S/);
-  assert.equal(lines.at(-1), "--device auto computes on native, as no adapter is a GPU.");
+  assert.equal(lines.at(-1), "--device auto computes on native, because no adapter is a GPU.");
 });
 
 Deno.test("without native and webgpu, auto is wasm, and the list names the missing devices", async () => {
@@ -158,7 +158,7 @@ Deno.test("without native and webgpu, auto is wasm, and the list names the missi
   const lines = (await runProgram(Deno.execPath(), args)).stdout.trimEnd().split("\n");
   assert.match(lines[1]!, /^native +no: /);
   const auto =
-    "--device auto computes on wasm, as no adapter is a GPU; not available: native, webgpu.";
+    "--device auto computes on wasm, because no adapter is a GPU; not available: native, webgpu.";
   assert.equal(lines.at(-1), auto);
 });
 

@@ -124,7 +124,7 @@ Deno.test("compare sorts by bubbles and names schedules that do not fit", () => 
   const columns = ["bubble", "time", "activations", "weights", "hops", "workers"];
   assert.match(table, new RegExp(`^schedule +${columns.join(" +")}`));
   for (const column of columns) assert.match(table, new RegExp(`^${column} {2,}\\w`, "m"));
-  assert.match(table, /^All of it on paper[^]* default of train is message-driven/m);
+  assert.match(table, /^These are simulations[^]* default of train is\s+message-driven/m);
   const odd = /Not for these options:\n(.*\n)* {2}chimera: workers must be even, received 3/;
   assert.match(table, odd);
 });

@@ -93,7 +93,7 @@ folderTest(
     await Deno.remove(again);
     await assert.rejects(exportCommand([out, ...to], context), {
       message:
-        /--model must name the ONNX file that its run trained, ".*model\.onnx", as no file opens another, received none$/,
+        /--model must name the ONNX file that its run trained, ".*model\.onnx", because a file may not open another, received none$/,
     });
     await assert.rejects(exportCommand([out, ...to, "--model", onnxPath("bert")], context), {
       message: /its run trained, with hash "sha256-.*", received ".*" with sha256-/,

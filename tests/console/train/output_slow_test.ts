@@ -75,7 +75,7 @@ folderTest(
       const line of [
         `after step 3: held-out loss ${shown}; ${shown} after step 1 stays best`,
         `checkpoint ${path}, the best so far`,
-        "ended early, as no evaluation after step 1 was better",
+        "ended early, because no evaluation after step 1 was better",
         `best held-out loss ${shown} after step 1: ${path}`,
       ]
     ) assert.ok(said.includes(`${line}\n`), `${line}: ${said}`);

@@ -213,6 +213,9 @@ export function planRuns(
  */
 const MICRO_BATCHES_MAX = 1024;
 
+/** Memory is scarce if this multiple of the least that a run needs exceeds the limit. */
+const SCARCE = 4;
+
 /** Shares of the time after which no more candidates are bounded, and simulated. */
 const BOUNDS_SHARE = 0.5, PLANS_SHARE = 0.9;
 
@@ -333,7 +336,7 @@ class PlanSearch {
 
   /** Simulates a candidate; returns false if it does not fit. */
   #fits({ leastBytes, candidate }: Placed): boolean {
-    return leastBytes <= this.#limit && this.#simulate(candidate);
+    return leastBytes <= this.#limit && this.#simulate(candidate, leastBytes);
   }
 
   /** Number of runs to predict with varied durations, which may change their order. */
@@ -406,9 +409,11 @@ class PlanSearch {
   }
 
   /** Simulates a candidate; returns false if it does not fit. */
-  #simulate(candidate: Candidate): boolean {
+  #simulate(candidate: Candidate, leastBytes: number): boolean {
     const most = this.#worstWanted() * (1 + SAME);
-    const run = this.#served(() => this.#predicted(candidate, scheduleOf(candidate), most));
+    const run = this.#served(() =>
+      this.#predicted(candidate, scheduleOf(candidate), most, leastBytes)
+    );
     if (run === "too large") return false;
     if (run !== undefined) this.#counts.simulated++;
     if (run === undefined || run === "too long") return true;
@@ -426,14 +431,17 @@ class PlanSearch {
     candidate: Candidate,
     schedule: Schedule,
     mostMs: number,
+    leastBytes = 0,
   ): CandidateRun | "too large" | "too long" {
     const bytesOf = () => this.forecast.bytes(candidate, schedule);
-    const first = this.#limit < Infinity ? bytesOf() : undefined;
-    if (first && Math.max(...first) > this.#limit) return "too large";
+    const isLarge = (bytes: readonly number[]) => Math.max(...bytes) > this.#limit;
+    const first = leastBytes * SCARCE > this.#limit ? bytesOf() : undefined;
+    if (first && isLarge(first)) return "too large";
     const step = this.forecast.step(candidate, schedule, mostMs);
     if (!step || step.stepMs > mostMs) return "too long";
     assertInput(step.stepMs > 0, "plan", "a step must take more than 0 ms", step.stepMs);
-    return candidateRun(candidate, step, first ?? bytesOf(), this.space.batch);
+    const bytes = first ?? bytesOf();
+    return isLarge(bytes) ? "too large" : candidateRun(candidate, step, bytes, this.space.batch);
   }
 
   /** Calls a function; counts the reason if it refuses a candidate. */

@@ -9,7 +9,7 @@
  */
 
 import { BUCKET_SIZE, refusal } from "../../kernels/internal.ts";
-import { parts, simulateWithin } from "../../schedules/internal.ts";
+import { simulateWithin } from "../../schedules/internal.ts";
 import {
   type Schedule,
   type SimulatedStep,
@@ -67,16 +67,23 @@ export function* timedActions({ schedule, timeline: { starts, ends } }: Timed) {
  *
  * @param replicas number of data-parallel replicas, which compute at the same times.
  */
-export function concurrencyOf(step: Timed, replicas = 1): number[] {
-  const { schedule: { stages }, timeline: { starts, ends } } = step;
+export function concurrencyOf(
+  { schedule: { stages, lists }, timeline: { starts, ends } }: Timed,
+  replicas = 1,
+): number[] {
   const busyUntil = busyIntegral(starts, ends);
   const ms = new Float64Array(stages), busy = new Float64Array(stages);
-  for (const { action, start, end } of timedActions(step)) {
-    // Two overlapped actions run on one worker at the same times.
-    const others = parts(action).filter(({ stage }) => stage !== action.stage);
-    for (const { stage } of [action, ...others]) {
-      ms[stage]! += end - start;
-      busy[stage]! += busyUntil(end) - busyUntil(start);
+  for (const [worker, list] of lists.entries()) {
+    for (let i = 0; i < list.length; i++) {
+      const start = starts[worker]![i]!, end = ends[worker]![i]!, first = list.startOf(i);
+      const busyMs = busyUntil(end) - busyUntil(start), own = list.stageAt(first);
+      for (let part = first; part < list.startOf(i + 1); part++) {
+        const stage = list.stageAt(part);
+        // Two overlapped actions run on one worker at the same times.
+        if (part > first && stage === own) continue;
+        ms[stage]! += end - start;
+        busy[stage]! += busyMs;
+      }
     }
   }
   return Array.from(ms, (own, stage) => replicas * (own === 0 ? 1 : busy[stage]! / own));
@@ -87,26 +94,36 @@ export function busyIntegral(
   starts: readonly Float64Array[],
   ends: readonly Float64Array[],
 ): (time: number) => number {
-  const flat = (lists: readonly Float64Array[]) =>
-    Float64Array.from(lists.flatMap((list) => [...list])).sort();
-  const sides = [flat(starts), flat(ends)].map((times) => {
-    const sums = new Float64Array(times.length + 1);
-    for (let i = 0; i < times.length; i++) sums[i + 1] = sums[i]! + times[i]!;
-    return { times, sums };
-  });
+  const begun = msSince(starts), ended = msSince(ends);
   // Each started action counts from its start, minus the time after its end.
+  return (time) => begun(time) - ended(time);
+}
+
+/** Returns a function for the sum of the milliseconds since each of some times, until a time. */
+function msSince(lists: readonly Float64Array[]): (time: number) => number {
+  const times = new Float64Array(lists.reduce((sum, { length }) => sum + length, 0));
+  lists.reduce((at, list) => (times.set(list, at), at + list.length), 0);
+  times.sort();
+  const sums = new Float64Array(times.length + 1);
+  for (let i = 0; i < times.length; i++) sums[i + 1] = sums[i]! + times[i]!;
+  let count = 0;
   return (time) => {
-    const [begun, ended] = sides.map(({ times, sums }) => {
-      const count = countUntil(times, time);
-      return count * time - sums[count]!;
-    });
-    return begun! - ended!;
+    count = countUntil(times, time, count);
+    return count * time - sums[count]!;
   };
 }
 
-/** Returns the number of sorted times up to `time`. */
-function countUntil(times: Float64Array, time: number): number {
-  let low = 0, high = times.length;
+/** Returns the number of sorted times up to `time`, which is most often close to `near`. */
+function countUntil(times: Float64Array, time: number, near: number): number {
+  let low = near, high = near;
+  for (let far = 1; low > 0 && times[low - 1]! > time; far *= 2) {
+    high = low - 1;
+    low = Math.max(0, low - far);
+  }
+  for (let far = 1; high < times.length && times[high]! <= time; far *= 2) {
+    low = high + 1;
+    high = Math.min(times.length, high + far);
+  }
   while (low < high) {
     const middle = (low + high) >> 1;
     if (times[middle]! <= time) low = middle + 1;
@@ -237,7 +254,11 @@ export function predictWithin(
   };
   let step = simulate(stages.map(() => workers), 1);
   for (let pass = 2; step && pass <= passes; pass++) {
-    step = simulate(concurrencyOf(step.simulated, replicas), pass);
+    const atOnce = concurrencyOf(step.simulated, replicas), before = step.atOnce;
+    const isSame = atOnce.every((load, i) =>
+      costs.measuredLoad(load) === costs.measuredLoad(before[i]!)
+    );
+    step = isSame ? { ...step, atOnce } : simulate(atOnce, pass);
   }
   if (!step) return undefined;
   const { cores } = profile.machine;

@@ -29,7 +29,10 @@ const argumentsOf = (name: string, own: string): readonly string[] => {
 };
 
 /** Scripts that need a file or serve until they are stopped: only their types are checked. */
-const UNRUN = ["browser/serve.ts", "registry_actor/mod.ts", "replay_test.ts", "ACTORS_3.ts"];
+const UNRUN = [
+  ...["browser/serve.ts", "registry_actor/mod.ts", "replay_test.ts", "ACTORS_3.ts"],
+  ...["server.ts", "page.ts"],
+];
 
 const EXAMPLES = filesBelow(join(ROOT, "examples")).filter((path) => path.endsWith(".ts"));
 
@@ -70,7 +73,8 @@ async function scriptsOf(): Promise<Record<string, string>> {
   for (const page of PAGES.flatMap(([, paths]) => paths)) {
     const text = await Deno.readTextFile(join(ROOT, page));
     for (const [n, [, code]] of [...text.matchAll(/^```ts(?: ignore)?\n(.*?)^```/gms)].entries()) {
-      scripts[`${basename(page, ".md")}_${n}.ts`] = code!;
+      const [, named] = /^\/\/ (\w+\.ts)\n/.exec(code!) ?? [];
+      scripts[named ?? `${basename(page, ".md")}_${n}.ts`] = code!;
     }
   }
   return scripts;

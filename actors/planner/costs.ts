@@ -103,10 +103,9 @@ export function openLayerCosts(layers: readonly LayerCost[], device: string) {
   return {
     /** Descriptions of scaled costs, for the notes of a prediction. */
     scaled: scaled as ReadonlySet<string>,
-    /** True if costs depend on the number of workers that compute at the same time. */
-    hasLoads: loads.length > 1,
     /** Returns a load within the measured ones: beyond them, costs are those of the nearest. */
-    measuredLoad: (atOnce: number): number => Math.min(Math.max(atOnce, loads[0]!), loads.at(-1)!),
+    measuredLoad: (atOnce: number): number =>
+      Math.min(Math.max(atOnce, loads[0] ?? 1), loads.at(-1) ?? 1),
     /**
      * Returns the cost of a layer, interpolated between the measured loads and stages.
      *

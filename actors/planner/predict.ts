@@ -237,7 +237,9 @@ export function predictWithin(
     ? tracedCosts(profile, stages.map(({ slices }) => slices.flat()), microBatch)
     : undefined;
   const once = costs.once(workers), held = heldWith(schedule, stages);
-  const passes = costs.hasLoads ? PASSES : 1;
+  // While an action runs, so does that of its stage in each replica.
+  const isKnown = costs.measuredLoad(replicas) === costs.measuredLoad(workers);
+  const passes = isKnown ? 1 : PASSES;
   const simulate = (atOnce: readonly number[], pass: number) => {
     const models = stages.map((stage, i) =>
       stageModel(

@@ -6,4 +6,3 @@
 
 export { defineModel, type ModelComponent } from "./actors/options/model_definition.ts";
 export { type LoadedModel, loadModel, predict } from "./actors/run/load_model.ts";
-export type { Layer } from "./kernels/layers/layer.ts";

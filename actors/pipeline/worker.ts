@@ -246,9 +246,9 @@ async function openWorker(ctx: Context<WorkerMessage>, whole: WorkerInit): Promi
   const options = { ...init.device, isBlocking: true };
   const { isKept } = init;
   const { device, stages, leave } = await takeDevice(init.device.name, options, isKept);
-  let worker: Worker | undefined;
+  let isFrozen = () => false;
   // The state of a frozen worker is that of all workers after the last step.
-  ctx.defer(() => leave(worker?.state === "frozen" ? openStages : undefined));
+  ctx.defer(() => leave(isFrozen() ? openStages : undefined));
   const open = await stageOpener(init.kernels);
   const openAll = (copies: readonly CopyInit[]) =>
     openCopies(device, copies, init.stage, init.halves, open);
@@ -259,7 +259,8 @@ async function openWorker(ctx: Context<WorkerMessage>, whole: WorkerInit): Promi
   const { copies, mirrors } = openStages;
   // The former worker may have been frozen in the middle of a step.
   for (const { kernels } of isKept ? [...copies.all, ...mirrors] : []) kernels.reset();
-  worker = new Worker(ctx, init, copies, mirrors);
+  const worker = new Worker(ctx, init, copies, mirrors);
+  isFrozen = () => worker.state === "frozen";
   measure(worker);
   return worker;
 }

@@ -226,7 +226,12 @@ function ranksOf({ flags: { map, replicas }, schedule }: TrainRequest): number {
 function ofCommand(flags: LaunchFlags, command: readonly string[]) {
   const { ranks, out, "max-restarts": maxRestarts } = flags;
   if (ranks === undefined) {
-    throw refusal("launch", `--ranks must be the number of ranks of ${command[0]}`, "none", TypeError);
+    throw refusal(
+      "launch",
+      `--ranks must be the number of ranks of ${command[0]}`,
+      "none",
+      TypeError,
+    );
   }
   if (out === undefined && maxRestarts > 0) {
     throw new TypeError(

@@ -247,7 +247,9 @@ export function trainedOnnx(
   const { model } = (config.parts ?? {}) as { model?: { name?: unknown; integrity?: unknown } };
   const { name, integrity } = model ?? {};
   if (path === undefined) {
-    throw new TypeError(`${cannot}, ${quoted(name)}, because a file may not open another, received none`);
+    throw new TypeError(
+      `${cannot}, ${quoted(name)}, because a file may not open another, received none`,
+    );
   }
   if (!isOnnxFile(path)) throw new TypeError(`${cannot}, received ${quoted(path)}`);
   const file = readOnnxFile(path);

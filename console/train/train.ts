@@ -269,7 +269,12 @@ function optionsOf(
   }
   if (!every) refuseWithoutEvaluations(flags, heldOut ? undefined : parts.data.value.name);
   if (flags["keep-best"] && directory === undefined) {
-    throw refusal("use --keep-best", "--out must name the folder of checkpoints", "none", TypeError);
+    throw refusal(
+      "use --keep-best",
+      "--out must name the folder of checkpoints",
+      "none",
+      TypeError,
+    );
   }
   const config = checkpointConfig(request, task.config, keptComponents(parts));
   return {

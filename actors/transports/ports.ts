@@ -48,7 +48,6 @@ export class PortChannel {
   #sent = 0;
   #received = 0;
   #isListening = false;
-  #isClosed = false;
   /**
    * Frames received out of order: draining can overtake a frame that the event loop already holds.
    */
@@ -65,10 +64,11 @@ export class PortChannel {
    * @throws {DOMException} when the frame cannot be cloned.
    */
   send(frame: unknown, transfer: readonly Transferable[]): void {
-    // A closed port ignores the message and leaves its ports open.
-    if (this.#isClosed) return closePorts(transfer);
     const numbered: Numbered = new Map([[this.#sent, frame]]);
     cloning(() => (checkTransfer(transfer), this.port.postMessage(numbered, [...transfer])));
+    // A closed port ignores the message and leaves its ports open, also if Deno has closed it because
+    // the other end is gone. To close a port that was moved does nothing.
+    closePorts(transfer);
     // Not incremented earlier, because a frame that cannot be cloned is not sent.
     this.#sent++;
   }
@@ -109,7 +109,6 @@ export class PortChannel {
   /** Closes both ends. */
   close(): void {
     this.#isListening = false;
-    this.#isClosed = true;
     this.port.close();
   }
 

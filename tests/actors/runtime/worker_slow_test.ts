@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { delay } from "@std/async/delay";
 import { type RemoteIsolate, type Transport } from "../../../actors/runtime/mod.ts";
+import { PortChannel } from "../../../actors/transports/ports.ts";
 import { createSystem } from "../../../actors/transports/system.ts";
 import { WORKER_TRANSPORT } from "../../../actors/transports/worker.ts";
 import { runContract } from "./contract.ts";
@@ -128,6 +129,19 @@ Deno.test("worker: a port that is sent to an ended worker is closed", async () =
   worker.send({ kind: "accept", address: port2 }, [port2]);
   port1.close();
   assert.throws(() => structuredClone(0, { transfer: [port2] }), { name: "DataCloneError" });
+});
+
+Deno.test("a port that is sent over a channel whose other end is gone is closed", async () => {
+  const { port1, port2 } = new MessageChannel(), sent = new MessageChannel();
+  const channel = new PortChannel(port1, () => {});
+  channel.listen();
+  channel.drain(); // Deno closes a drained port when the other end is gone
+  const closed = new Promise((resolve) => port1.addEventListener("close", resolve));
+  port2.close();
+  await closed;
+  channel.send({ kind: "accept", address: sent.port2 }, [sent.port2]);
+  sent.port1.close();
+  assert.throws(() => structuredClone(0, { transfer: [sent.port2] }), { name: "DataCloneError" });
 });
 
 const BROKEN: Record<string, (whole: RemoteIsolate) => Partial<RemoteIsolate>> = {

@@ -1,6 +1,6 @@
 /**
- * What pages lack: built-in modules of Node, which are not imported, so that pages can load the modules
- * that use them, and turns of the event loop without a timer.
+ * Features of Deno and Node that pages lack: built-in modules, which are not imported so that pages can
+ * load the modules that use them, and turns of the event loop without a timer.
  *
  * @module
  */

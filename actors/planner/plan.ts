@@ -133,7 +133,7 @@ interface PlanCounts {
   readonly candidates: number;
   /** Candidates that cannot be scheduled, trained or predicted. */
   readonly unserved: number;
-  /** Candidates above the memory limit, except those that were found to be too long first. */
+  /** Candidates above the memory limit; candidates that are too long are not checked for it. */
   readonly tooLarge: number;
   /** Candidates whose lower bound is too long. */
   readonly tooLong: number;

@@ -176,7 +176,7 @@ export interface Prediction {
   readonly simulated: SimulatedStep;
   /** The model of the simulation. */
   readonly model: StepModel;
-  /** Load of each stage: see {@linkcode concurrencyOf}. */
+  /** Load of each stage that the simulation assumes: see {@linkcode concurrencyOf}. */
   readonly atOnce: readonly number[];
   /** Memory of each worker of a data-parallel replica. */
   readonly memory: readonly WorkerMemory[];
@@ -256,11 +256,10 @@ export function predictWithin(
   };
   let step = simulate(stages.map(() => workers), 1);
   for (let pass = 2; step && pass <= passes; pass++) {
-    const atOnce = concurrencyOf(step.simulated, replicas), before = step.atOnce;
-    const isSame = atOnce.every((load, i) =>
-      costs.measuredLoad(load) === costs.measuredLoad(before[i]!)
-    );
-    step = isSame ? { ...step, atOnce } : simulate(atOnce, pass);
+    const atOnce = concurrencyOf(step.simulated, replicas);
+    const before = step.atOnce.map(costs.measuredLoad);
+    if (atOnce.every((load, i) => costs.measuredLoad(load) === before[i])) break;
+    step = simulate(atOnce, pass);
   }
   if (!step) return undefined;
   const { cores } = profile.machine;

@@ -63,7 +63,7 @@ export class Homes {
     return this.#system ??= this.options.open();
   }
 
-  /** Starts homes until there is one for each worker; a new one takes the place of one that is gone. */
+  /** Starts homes until each worker has a home. A new home takes the place of an ended home. */
   prepare(workers: number): void {
     let missing = workers - this.#homes.filter(({ isGone }) => !isGone).length;
     this.#homes = this.#homes.flatMap((home) =>

@@ -415,9 +415,7 @@ export function describeProfile(profile: Profile): string[] {
     "",
     ...formatTable([["messages", "latency ms", "GB/s"], ...linkRows]),
     "",
-    `${ms(dispatchMs)} ms between two actions; ${
-      ms(closing.stepMs)
-    } ms for the begin and end of a step`,
+    `${ms(dispatchMs)} ms between two actions; ${ms(closing.stepMs)} ms to start and end a step`,
     `the optimizer takes ${ms(optimizer.msPerMillion)} ms for a million numbers`,
     ...notes,
   ];

@@ -214,7 +214,7 @@ export const ASSUMED: { readonly jitter: number; readonly send: number } = {
   send: 0.2,
 };
 
-/** Values that I keeps for W, as a share of those that F keeps: 0.4 to 0.7 for blocks of GPT-2. */
+/** Values kept by I for W, relative to the values kept by F: 0.4 to 0.7 for blocks of GPT-2. */
 const FOR_WEIGHTS = 0.5;
 
 /** Steps simulated for each candidate, unless large steps require fewer. */

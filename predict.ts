@@ -1,5 +1,5 @@
 /**
- * Predictions with trained models, also in pages: nothing in it needs Node or Deno.
+ * Predictions with trained models, in Deno, Node and pages: the module needs no API of Node or Deno.
  *
  * @module
  */

@@ -1,5 +1,5 @@
 /**
- * What a flag is: declared once, for the parser, the help, completion and configuration files.
+ * Flags: each is declared once, for the parser, the help, completion and configuration files.
  *
  * @module
  */
@@ -54,7 +54,7 @@ export interface Flag extends FlagText {
 /** Flags by name, without the dashes. */
 export type Flags = Readonly<Record<string, Flag>>;
 
-/** The name of a flag today, of a name that may be one of earlier versions. */
+/** Returns the current name of a flag, whose given name may be that of an earlier version. */
 export const currentName = (name: string, flags: Flags): string =>
   Object.keys(flags).find((one) => flags[one]!.formerly === name) ?? name;
 
@@ -140,7 +140,7 @@ type FlagValueOf<O> = O extends { flag: { read: (text: string) => infer V } }
   : O extends Option<infer V> ? Extract<V, string | number | boolean>
   : never;
 
-/** The flag of an option; it has the type of its values, whatever its kind. */
+/** The flag of an option, with the type of its values. */
 type FlagOf<O> =
   & {
     readonly kind: "own";
@@ -165,7 +165,7 @@ type FlagsOf<T> = {
     FlagOf<O>;
 };
 
-/** Returns the flag of an option: what the option does not say follows from its schema. */
+/** Returns the flag of an option; missing properties follow from its schema. */
 export function flagOf<const O extends Option<unknown>>(option: O): FlagOf<O> {
   const { schema, default: value, flag } = option as Option<unknown>;
   const { name: _name, isPath, factor: _factor, ...own } = flag as OptionFlag;
@@ -231,14 +231,13 @@ export function spellingsOf(flags: Flags): ReadonlyMap<string, Spelled> {
   return spellings;
 }
 
-/** A name with `-` in the place of `_`: Hugging Face and nanoGPT write the latter. */
+/** Returns a name with `-` instead of `_`, which Hugging Face and nanoGPT use. */
 export const dashed = (name: string): string => name.replaceAll("_", "-");
 
 /**
  * Arguments with every known flag under its own name, its value joined to it: `-h` becomes `--help`,
  * `--n_layer 4` becomes `--layers=4`, and `--lr -1` becomes `--lr=-1`, as a value that starts with a
- * dash would be read as a flag; `--json=false` becomes `--no-json`. What is none of the flags stays
- * as it is.
+ * dash would be read as a flag; `--json=false` becomes `--no-json`. Other arguments are unchanged.
  *
  * @example
  * ```ts
@@ -322,7 +321,7 @@ export function convertValue(name: string, flag: Flag, raw: string): unknown {
   return kind === "integer" || kind === "number" ? convertNumber(name, flag, raw) : raw;
 }
 
-/** Decimal, as people write it: no `0x10`, and no `1e3` where things are counted. */
+/** Decimal notation: no `0x10`, and no `1e3` for integers. */
 const DECIMAL = { integer: /^[+-]?\d+$/, number: /^[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?$/i };
 
 /** The lowest and the highest value of a number. */

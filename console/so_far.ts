@@ -9,14 +9,14 @@
 export interface ResultSoFar {
   /** All of it, with its last line end. */
   readonly text: string;
-  /** The file that it goes to; standard output unless given. */
+  /** The file that it goes to. Default: standard output. */
   readonly out?: string | undefined;
 }
 
 /** Takes the best result so far; the first call resolves once the worker listens. */
 export type SoFar = (result: ResultSoFar) => Promise<void>;
 
-/** Starts the worker with the first result; without the permission to end a program, there is none. */
+/** Starts the worker with the first result, if the program has the permission to end a program. */
 export function openSoFar(): SoFar {
   let worker: Worker | undefined;
   return async (result) => {

@@ -1,5 +1,5 @@
 /**
- * Numbers: graphs, gradients, layers, stages, devices, optimizers, and the data they read.
+ * Computation: graphs, gradients, layers, stages, devices, optimizers, and the data that they read.
  *
  * @module
  */

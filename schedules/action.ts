@@ -59,7 +59,7 @@ export interface Action {
   readonly microBatch: number;
   /** The second micro-batch of a doubled forward. */
   readonly second?: number;
-  /** The part of the micro-batch; the whole unless given. */
+  /** The part of the micro-batch. Default: the whole. */
   readonly part?: Part;
   /** The action that runs at the same time as this one; it has no `overlap` itself. */
   readonly overlap?: Action;
@@ -130,8 +130,8 @@ export function W(stage: number, microBatch: number): Action {
 }
 
 /**
- * The recomputation of `stage` on `microBatch`, between its backward and its forward, which then keeps
- * only its input.
+ * The recomputation of `stage` on `microBatch`, between its forward, which then keeps only its input,
+ * and its backward.
  *
  * @example
  * ```ts

@@ -13,17 +13,17 @@ export type Cost = number | readonly number[];
 
 /** Durations, all in one unit of the caller's choice. */
 export interface Costs {
-  /** A forward; 1 unless given. */
+  /** A forward. Default 1. */
   readonly forward?: Cost | undefined;
   /** A full backward; unless given, the sum of its two parts, or 2. */
   readonly backward?: Cost | undefined;
-  /** The backward for the input; half of the full backward unless given. */
+  /** The backward for the input. Default: half of the full backward. */
   readonly input?: Cost | undefined;
-  /** The backward for the weights; the rest of the full backward unless given. */
+  /** The backward for the weights. Default: the rest of the full backward. */
   readonly weight?: Cost | undefined;
-  /** A recomputation; that of a forward unless given. */
+  /** A recomputation. Default: that of a forward. */
   readonly recompute?: Cost | undefined;
-  /** A forward and a full backward that overlap; the sum of both unless given. */
+  /** A forward and a full backward that overlap. Default: the sum of both. */
   readonly overlap?: number | undefined;
   /**
    * A message between two workers, which keeps neither of them busy; 0 unless given. An array

@@ -47,29 +47,29 @@ export interface ScheduleOptions {
    * the largest micro-batch; `count` unless given.
    */
   readonly limitBy?: "count" | "bytes" | undefined;
-  /** The activations of each micro-batch, as a part of those of the largest; all equal unless given. */
+  /** The activations of each micro-batch, as a part of those of the largest. Default: all equal. */
   readonly sizes?: readonly number[] | undefined;
   /**
    * Interleaved and looped: stages on each worker; 2 unless given; `search` chooses unless given.
    * Message-driven: 1, or 2 for a V; 1 unless given.
    */
   readonly chunks?: number | undefined;
-  /** Hanayo: waves; 1 unless given; `search` chooses unless given. */
+  /** Hanayo: waves; 1 unless given. Default: `search` chooses. */
   readonly waves?: number | undefined;
-  /** Slices of each micro-batch's sequence; 1 unless given. */
+  /** Slices of each micro-batch's sequence. Default 1. */
   readonly slices?: number | undefined;
-  /** Chimera: the number of down pipes, and of up pipes; 1 unless given. */
+  /** Chimera: the number of down pipes, and of up pipes. Default 1. */
   readonly pipelines?: number | undefined;
-  /** Chimera: the way to serve more micro-batches than workers; `direct` unless given. */
+  /** Chimera: the way to serve more micro-batches than workers. Default `direct`. */
   readonly scale?: ChimeraScale | undefined;
-  /** Search: the costs to optimize for; tF = tI = tW = 1 and no time for messages unless given. */
+  /** Search: the costs to optimize for. Default: tF = tI = tW = 1 and no time for messages. */
   readonly costs?: Costs | undefined;
   /**
    * The most activations of a worker, in 1/P of a micro-batch's. Unless given, P for search and
    * message-driven schedules, and the peak of the list for the elastic policy.
    */
   readonly activationLimit?: number | undefined;
-  /** Search: the most weights of a worker, in 1/P of the model; 1 unless given. */
+  /** Search: the most weights of a worker, in 1/P of the model. Default 1. */
   readonly weightLimit?: number | undefined;
   /**
    * Search: true for the shortest order in which stages keep only their inputs
@@ -184,15 +184,15 @@ export interface Place {
   readonly stages: number;
   /** The worker that holds a stage of a pipeline. */
   workerOf(stage: number, pipeline: number): number;
-  /** Copies of the pipeline; 1 unless given. */
+  /** Copies of the pipeline. Default 1. */
   readonly pipelineCount?: number;
-  /** The pipeline that computes a micro-batch; 0 unless given. */
+  /** The pipeline that computes a micro-batch. Default 0. */
   pipelineOf?(microBatch: number): number;
-  /** Slices of each micro-batch's sequence; 1 unless given. */
+  /** Slices of each micro-batch's sequence. Default 1. */
   readonly slices?: number;
-  /** Workers in all; the option `workers` unless given. */
+  /** Workers in all. Default: the option `workers`. */
   readonly workers?: number;
-  /** Micro-batches in all; the option `microBatches` unless given. */
+  /** Micro-batches in all. Default: the option `microBatches`. */
   readonly microBatches?: number;
 }
 
@@ -209,9 +209,9 @@ export interface ScheduleRule<O extends ScheduleOptions = ScheduleOptions> {
    * unless given, all are accepted.
    */
   readonly reads?: readonly Exclude<keyof O, "workers" | "microBatches">[];
-  /** The time at which weights change; `flush` unless given. */
+  /** The time at which weights change. Default `flush`. */
   readonly updates?: WeightUpdates;
-  /** The versions of its weights that a worker keeps; 1 unless given. */
+  /** The versions of its weights that a worker keeps. Default 1. */
   weightVersions?(worker: number, options: O): number;
   /** Closed forms of its measures, if there are any. */
   closedForm?(options: O, costs: UniformCosts): ClosedForm;
@@ -226,11 +226,11 @@ export interface PolicyRule<O extends ScheduleOptions = ScheduleOptions>
   extends Omit<ScheduleRule<O>, "order"> {
   /** Micro-batches in flight at a time. */
   injectionLimit(options: O): number;
-  /** Most micro-batches of a stage between I and W; whole backwards unless given. */
+  /** Most micro-batches of a stage between I and W. Default: whole backwards. */
   weightBacklog?(options: O): number;
-  /** Unit of the limit of activations; micro-batches unless given. */
+  /** Unit of the limit of activations. Default: micro-batches. */
   limitBy?(options: O): ScheduleOptions["limitBy"];
-  /** Bounds of the peak of a worker; up to `injectionLimit` unless given. */
+  /** Bounds of the peak of a worker. Default: up to `injectionLimit`. */
   peak?(worker: number, options: O): PeakBounds;
   /** Makes a policy for a worker and one step. */
   policy(worker: number, options: O): StepPolicy;
@@ -239,7 +239,7 @@ export interface PolicyRule<O extends ScheduleOptions = ScheduleOptions>
 /** A named schedule that can be made for any options it serves. */
 export interface ScheduleDefinition<O extends ScheduleOptions = ScheduleOptions>
   extends Pick<ScheduleRule<O>, "name" | "aliases" | "summary" | "closedForm"> {
-  /** The options that it reads in addition to `workers` and `microBatches`; all unless given. */
+  /** The options that it reads in addition to `workers` and `microBatches`. Default: all. */
   readonly reads?: readonly string[];
   /**
    * Makes the schedule.
@@ -339,7 +339,7 @@ function placementTable(name: string, place: Place, workers: number): readonly P
 export interface OptionReader {
   /** The name of the schedule. */
   readonly name: string;
-  /** The names of the options; all unless given. */
+  /** The names of the options. Default: all. */
   readonly reads?: readonly string[] | undefined;
 }
 
@@ -598,7 +598,7 @@ export function chunkedAction(
   return { kind, stage: chunk * workers + worker, microBatch: round * size + k % size };
 }
 
-/** Yields `count` forwards, and as many backwards in turn with them from the forward `warmUp` on. */
+/** Yields `count` forwards and `count` backwards, in turn from the forward `warmUp` on. */
 export function* inTurn(
   count: number,
   warmUp: number,

@@ -16,17 +16,17 @@ export interface StepShape {
   readonly stages: number;
   /** The micro-batches of the step. */
   readonly microBatches: number;
-  /** Slices of each micro-batch's sequence; 1 unless given. */
+  /** Slices of each micro-batch's sequence. Default 1. */
   readonly slices?: number | undefined;
   /** For each micro-batch, the pipeline that computes it. */
   readonly pipelineOf: readonly number[];
   /** The worker of each stage of each pipeline, at index `pipeline * stages + stage`. */
   readonly hosts: Int32Array;
-  /** The skip edges; none unless given. */
+  /** The skip edges. Default: none. */
   readonly edges?: readonly SkipEdge[] | undefined;
-  /** The number of its first micro-batch; 0 unless given. */
+  /** The number of its first micro-batch. Default 0. */
   readonly first?: number | undefined;
-  /** The parts that backwards may run in; as in the lists unless given. */
+  /** The parts that backwards may run in. Default: as in the lists. */
   readonly parts?: number | undefined;
   /** True if values of skip edges between neighbouring stages travel in the messages of the chain. */
   readonly joinsNeighbours?: boolean | undefined;

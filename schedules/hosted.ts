@@ -1,5 +1,5 @@
 /**
- * Hosted copies: the logical copies of a run on other workers than those that it began with.
+ * Hosted copies: the logical copies of a run on workers other than the initial ones.
  *
  * [Note: sums belong to copies] A gradient is the sum of a logical copy over its micro-batches, in
  * ascending order, and of all copies in copy order. Neither names a worker. So if a worker is lost,

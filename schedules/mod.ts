@@ -1,5 +1,5 @@
 /**
- * Schedules: who computes what, when. Pure functions; nothing here runs a model.
+ * Schedules: the actions of each worker and their order. Pure functions; nothing here runs a model.
  *
  * @example
  * ```ts

@@ -56,7 +56,7 @@ export function takeOffers(ready: Action[], action: Action): void {
   }
 }
 
-/** The place of the offer of a part, or of the whole; -1 if there is none. */
+/** Returns the index of the offer of a part, or of the whole; -1 if there is no such offer. */
 function offerAt(ready: readonly Action[], wanted: Action): number {
   return ready.findIndex((offer) =>
     isOf(offer, wanted) && (offer.part === undefined || offer.part.index === wanted.part?.index)
@@ -99,7 +99,7 @@ export interface StepPolicy extends DispatchPolicy {
 
 /** Options of an elastic policy. */
 export interface ElasticOptions {
-  /** Most (stage, micro-batch) activations at a time; the peak of the list unless given. */
+  /** Most (stage, micro-batch) activations at a time. Default: the peak of the list. */
   readonly activationLimit?: number | undefined;
   /**
    * K: whole backwards of the list run as I, and their W when nothing else can, with at most K
@@ -203,7 +203,7 @@ export function elasticPolicy(hint: ActionList, options: ElasticOptions = {}): S
   return policy;
 }
 
-/** The same list with I and W in place of each whole backward. */
+/** Returns the list with I and W instead of each whole backward. */
 function splitBackwards(list: ActionList): ActionList {
   return ActionList.from([...list].flatMap((action): Action[] => {
     const { kind, part, overlap } = action;
@@ -222,7 +222,7 @@ function memoryOf(list: ActionList, changes: Float64Array, index: number) {
   return { rise, net };
 }
 
-/** Of the lanes of a stage (0 forwards, 1 gradients of inputs, 2 of weights, 3 R), those of a kind. */
+/** Lanes of each kind of action: 0 forwards, 1 gradients of inputs, 2 gradients of weights, 3 R. */
 const LANES_OF = { [KIND.F]: [0], [KIND.B]: [1, 2], [KIND.I]: [1], [KIND.W]: [2], [KIND.R]: [3] };
 const LANES_PER_STAGE = 4;
 
@@ -382,9 +382,9 @@ export interface ReadinessOptions {
   readonly limit: number;
   /** The hint. */
   readonly order: MailboxOrder;
-  /** Most micro-batches of a stage whose I has run and whose W has not; 0 unless given. */
+  /** Most micro-batches of a stage whose I has run and whose W has not. Default 0. */
   readonly weightBacklog?: number;
-  /** The activations of each micro-batch, as a part of the largest one's; 1 unless given. */
+  /** The activations of each micro-batch, as a part of the largest one's. Default 1. */
   readonly sizes?: readonly number[] | undefined;
 }
 

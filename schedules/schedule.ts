@@ -60,7 +60,7 @@ export interface PeakBounds {
   readonly least: number;
   /** The peak if messages are as early as possible. */
   readonly most: number;
-  /** The most in all its stages together; the sum unless given. */
+  /** The most in all its stages together. Default: the sum. */
   readonly together?: number;
 }
 
@@ -77,9 +77,9 @@ export interface Schedule {
   readonly stages: number;
   /** The micro-batches of one optimizer step, all pipelines together. */
   readonly microBatches: number;
-  /** The slices that each micro-batch's sequence is cut into; 1 unless given. */
+  /** The slices that each micro-batch's sequence is cut into. Default 1. */
   readonly slices?: number;
-  /** Values that go beyond the next stage; none unless given. */
+  /** Values that go beyond the next stage. Default: none. */
   readonly edges?: readonly SkipEdge[];
   /** For each worker, its stages by ascending pipeline and stage. */
   readonly placement: readonly (readonly PlacedStage[])[];
@@ -87,11 +87,11 @@ export interface Schedule {
   readonly pipelineOf: readonly number[];
   /** For each worker, its actions in order; absent if the order depends on messages. */
   readonly lists?: readonly ActionList[];
-  /** The policy that follows the lists; strictly in order unless given. */
+  /** The policy that follows the lists. Default: strictly in order. */
   readonly listPolicy?: ListPolicy;
   /** Limit of micro-batches in flight. */
   readonly injectionLimit: number;
-  /** For each worker without a list, bounds of its peak; up to `injectionLimit` unless given. */
+  /** For each worker without a list, bounds of its peak. Default: up to `injectionLimit`. */
   readonly peaks?: readonly PeakBounds[];
   /**
    * Without lists: the most micro-batches of a stage whose I has run and whose W has not; absent if
@@ -244,7 +244,7 @@ export function splitsBackward({ lists = [], listPolicy, weightBacklog }: Schedu
   });
 }
 
-/** The same schedule with a policy for its lists. */
+/** Returns the schedule with a policy for its lists. */
 export function followedBy(schedule: ListedSchedule, listPolicy: ListPolicy): Schedule {
   const policy = listPolicies(schedule.lists, listPolicy);
   return Object.freeze({ ...schedule, listPolicy, policy });

@@ -9,9 +9,9 @@ export interface SkipEdge {
   readonly from: number;
   /** The stages that use it, ascending, all of them later ones. */
   readonly to: readonly number[];
-  /** Bytes of the value for one micro-batch, and of its gradient; 0 unless given. */
+  /** Bytes of the value for one micro-batch, and of its gradient. Default 0. */
   readonly bytes?: number | undefined;
-  /** False if no gradient comes back, as for masks and ids; true unless given. */
+  /** False if no gradient comes back, as for masks and ids. Default true. */
   readonly hasGradient?: boolean | undefined;
 }
 

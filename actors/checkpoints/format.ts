@@ -1,5 +1,6 @@
 /**
- * The hash of a model's weights.
+ * The format of a checkpoint: names of folders and files, limits of their sizes, the manifest, and the
+ * hash of a model's weights.
  *
  * @module
  */
@@ -17,7 +18,7 @@ import {
 const { createHash } = builtin("node:crypto");
 const { join } = builtin("node:path");
 
-/** An open file or folder; that of Deno is one. */
+/** An open file or folder, such as a `Deno.FsFile`. */
 export interface DiskFile extends Disposable, Pick<Deno.FsFile, "read" | "write" | "seek"> {
   /** Its size in bytes. */
   stat(): Promise<Pick<Deno.FileInfo, "size">>;
@@ -27,19 +28,19 @@ export interface DiskFile extends Disposable, Pick<Deno.FsFile, "read" | "write"
   syncData(): Promise<void>;
 }
 
-/** Calls of a file system, as Deno has them. */
+/** The functions of a file system that checkpoints use; `Deno` implements them. */
 export interface Disk {
-  /** Opens a file or folder to read; or makes a file to write, which must not be there yet. */
+  /** Opens a file or folder to read it, or creates a file to write it; that file must not exist. */
   open(path: string, options?: { write?: boolean; createNew?: boolean }): Promise<DiskFile>;
   /** All bytes of a file. */
   readFile(path: string): Promise<Uint8Array>;
   /** The names in a folder. */
   readDir(path: string): AsyncIterable<{ readonly name: string }>;
-  /** Makes a folder; where `recursive`, those above it too, and none where there is one. */
+  /** Creates a folder; with `recursive`, also its parents, and an existing folder is not an error. */
   mkdir(path: string, options?: { recursive?: boolean }): Promise<void>;
-  /** Gives a file or folder another name, in one step. */
+  /** Renames a file or folder atomically. */
   rename(from: string, to: string): Promise<void>;
-  /** Removes a file or folder; where `recursive`, with all that is in it. */
+  /** Removes a file or folder; with `recursive`, also the contents of the folder. */
   remove(path: string, options?: { recursive?: boolean }): Promise<void>;
 }
 
@@ -66,13 +67,13 @@ export const stepName = (step: number): string => `step-${String(step).padStart(
 /** The name of a folder until it is complete. */
 export const unfinishedName = (folder: string): string => `.${folder}-${crypto.randomUUID()}`;
 
-/** The names that a crash has left of a folder: unfinished ones, and those of what made way. */
+/** Returns the names that a crash has left for a folder: of unfinished and of replaced folders. */
 export function unfinishedNames(folder: string, names: readonly string[]): string[] {
   const pattern = new RegExp(`^\\.${RegExp.escape(folder)}-${UUID}(-old)?$`);
   return names.filter((name) => pattern.test(name));
 }
 
-/** The name of what makes way for another checkpoint of its step. */
+/** Returns the name of a folder while another checkpoint of its step replaces it. */
 export const replacedName = (unfinished: string): string => `${unfinished}-old`;
 
 /** Returns the step and kind in a folder's name; undefined if it is not a checkpoint. */
@@ -84,7 +85,7 @@ export function stepFolder(name: string): StepFolder | undefined {
   return undefined;
 }
 
-/** The checkpoints among a directory's names: the newest first, of one step the best first. */
+/** Returns the checkpoints among names, the newest first; of one step, the whole one first. */
 export function stepFolders(names: readonly string[]): StepFolder[] {
   return names.map(stepFolder).filter((folder) => folder !== undefined).sort((a, b) =>
     b.step - a.step ||
@@ -92,7 +93,7 @@ export function stepFolders(names: readonly string[]): StepFolder[] {
   );
 }
 
-/** The names in a folder; none where there is no folder. */
+/** Returns the names in a folder; an empty list if the folder does not exist. */
 export async function folderEntries(path: string, disk: Disk = Deno): Promise<string[]> {
   try {
     return await Array.fromAsync(disk.readDir(path), ({ name }) => name);
@@ -102,7 +103,7 @@ export async function folderEntries(path: string, disk: Disk = Deno): Promise<st
   }
 }
 
-/** Removes what crashes have left half written. A directory belongs to one run at a time. */
+/** Removes the unfinished folders that crashes have left. A directory belongs to one run at a time. */
 export async function removeUnfinished(directory: string, disk: Disk = Deno): Promise<void> {
   const folders = stepFolders(await folderEntries(directory, disk));
   await remove(disk, directory, folders.filter(({ kind }) => kind === "unfinished"));
@@ -148,8 +149,8 @@ export const SHARDED_FORMAT = 2;
 export const KINDS: readonly FileKind[] = ["model", "optimizer"];
 
 /**
- * Files of tensors. `ema` has the averages of the weights by the names of the weights, so that it is
- * read as they are; runs without averages have none.
+ * Files of tensors. `ema` has the averages of the weights under the names of the weights, so it can be
+ * read like a file of weights; runs without averages have no such file.
  */
 export type TensorFile = FileKind | typeof AVERAGE;
 
@@ -173,7 +174,7 @@ export const BYTES_MAX = {
 /** The file of all tensors of a kind. */
 export const fileName = (kind: TensorFile): string => `${kind}.safetensors`;
 
-/** The file that says which shard each tensor is in. */
+/** Returns the name of the index, which has the shard of each tensor. */
 export const indexName = (kind: TensorFile): string => `${fileName(kind)}.index.json`;
 
 /** The file of the `nth` of `count` shards, counted from 1. */
@@ -200,11 +201,11 @@ export interface Manifest {
   readonly format: number;
   /** Optimizer steps done. */
   readonly step: number;
-  /** Each of the others. */
+  /** The other files of the folder, by name. */
   readonly files: Readonly<Record<string, ManifestEntry>>;
 }
 
-/** A checkpoint that was read, or whose tensors were looked for. */
+/** A checkpoint whose tensors were read or located. */
 export interface Checkpoint<T = Float32Array> {
   /** Optimizer steps done. */
   readonly step: number;

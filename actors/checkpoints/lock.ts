@@ -20,10 +20,10 @@ const NAME = ".lock";
 /** Text of the lock file. */
 const HOLDER = /^(pid \d{1,10} on [\w.-]{1,255})\n$/;
 
-/** Runs that may end just when another wants their folder. */
+/** Maximum attempts to lock a folder that ending runs remove at the same time. */
 const MAX_TRIES = 100;
 
-/** Attempts to take a lock: {@linkcode isInUse} has it for a moment. */
+/** Attempts to take a lock, which {@linkcode isInUse} may hold for a moment. */
 const MAX_LOOKS = 3;
 
 /** Milliseconds between two attempts. */
@@ -32,10 +32,10 @@ const LOOK_MS = 10;
 /** Bytes of a lock file that are read for the name of its holder. */
 const MAX_BYTES = 300;
 
-/** A folder that one run has. */
+/** The lock of a folder that belongs to one run. */
 interface FolderLock extends Disposable {
   /**
-   * Makes and locks the folder again if it was removed, or its lock was.
+   * Creates and locks the folder again if the folder or its lock was removed.
    *
    * @param announce reports once that it was removed, or why it cannot be made again.
    * @throws {RangeError} when another run has it now.
@@ -44,8 +44,8 @@ interface FolderLock extends Disposable {
 }
 
 /**
- * Takes a folder for one run, until it is disposed of; makes the folder where there is none. What
- * was made here and is still empty at the end is removed.
+ * Locks a folder for one run until the lock is disposed of, and creates the folder if it does not exist.
+ * Folders that were created here and are empty at the end are removed.
  *
  * @throws {RangeError} when another run has the folder, or it cannot be taken.
  *
@@ -115,7 +115,7 @@ export function isInUse(directory: string): boolean {
     using file = Deno.openSync(path);
     return !file.tryLockSync(false);
   } catch {
-    return false; // it ended just now, or nobody may look
+    return false; // the run has just ended, or the lock may not be read
   }
 }
 
@@ -196,7 +196,7 @@ function holderOf(file: Deno.FsFile): string {
     const text = new TextDecoder().decode(bytes.subarray(0, file.readSync(bytes) ?? 0));
     return HOLDER.exec(text)?.[1] ?? "an unnamed process";
   } catch {
-    return "an unknown process"; // on Windows what is locked cannot be read
+    return "an unknown process"; // on Windows a locked file cannot be read
   }
 }
 
@@ -204,7 +204,7 @@ function hostname(): string {
   try {
     return Deno.hostname();
   } catch {
-    return "localhost"; // where this program may not know
+    return "localhost"; // without the permission to read the name
   }
 }
 
@@ -229,7 +229,7 @@ function missingFolders(directory: string): string[] {
 /** Makes a folder, and its name durable: a checkpoint in it is no safer than the folder. */
 function makeFolder(path: string): void {
   Deno.mkdirSync(path, { recursive: true }); // another run may make it too
-  if (Deno.build.os === "windows") return; // which cannot open folders, and needs no such call
+  if (Deno.build.os === "windows") return; // Windows cannot open folders, and needs no such call
   using above = Deno.openSync(dirname(path));
   above.syncSync();
 }

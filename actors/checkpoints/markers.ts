@@ -1,5 +1,6 @@
 /**
- * `finished.json`: the marker of a completed run in the folder of its checkpoints.
+ * Markers in a folder of checkpoints: `best.json` names the best checkpoint, `finished.json` marks a
+ * completed run; and functions that read the files of a checkpoint.
  *
  * Exit codes of launchers do not show completion: a launcher that counts processes can return 0
  * although a rank left early. A run removes the marker when it starts and writes it when it ends.
@@ -49,7 +50,7 @@ export async function readWhole<T>(
 
 const shownHash = (hash: unknown) => /^[0-9a-f]{64}$/.test(`${hash}`) ? hash : "of 64 digits";
 
-/** Opens a regular file of a checkpoint. @throws {SyntaxError} when there is none. */
+/** Opens a regular file of a checkpoint. @throws {SyntaxError} when it does not exist. */
 export async function openInput(disk: Disk, path: string, bytesMax: number): Promise<DiskFile> {
   try {
     // Opening a pipe waits for its other end.
@@ -114,7 +115,7 @@ const BYTES_MAX = 2 ** 16;
 export interface BestCheckpoint {
   /** The step after which held-out data was evaluated. */
   readonly step: number;
-  /** Its mean loss, in nats a prediction. */
+  /** Its mean loss, in nats per prediction. */
   readonly loss: number;
   /** The name of its folder, in the same folder as this file. */
   readonly checkpoint: string;
@@ -188,11 +189,11 @@ const FINISHED_NAME = "finished.json";
 export interface Finished {
   /** Optimizer steps of the whole run. */
   readonly step: number;
-  /** Loss of the last of them; absent where none was left to be taken. */
+  /** Loss of the last step; absent if no step was left to take. */
   readonly loss?: number | undefined;
   /** SHA-256 of all parameters. */
   readonly weightsHash: string;
-  /** SHA-256 of what its checkpoints say of model and flags. */
+  /** SHA-256 of the model and flags in the configuration of its checkpoints. */
   readonly configHash: string;
   /** Name that the launcher gives to the launch. */
   readonly launch?: string | undefined;

@@ -41,7 +41,7 @@ const FIXED = {
   use_rslora: false,
 } as const;
 
-/** The same for settings of newer versions of PEFT, which change the result. */
+/** Required values of settings of newer PEFT versions; other values would change the result. */
 const FIXED_LATER = {
   alora_invocation_tokens: null,
   exclude_modules: null,
@@ -50,7 +50,7 @@ const FIXED_LATER = {
   use_qalora: false,
 } as const;
 
-/** Ways to begin that leave the weights of the base model as they are. */
+/** Initializations that do not change the weights of the base model. */
 const BEGINNINGS: readonly unknown[] = [true, false, "gaussian", "eva", "orthogonal"];
 
 /** The largest rank, as in `--lora`. */

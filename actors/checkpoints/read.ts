@@ -1,5 +1,6 @@
 /**
- * Checkpoints in shards: each worker writes the tensors that it holds, all into one folder.
+ * Reads and locates checkpoints, in one file of each kind or in shards, and writes shards: each worker
+ * writes the tensors that it holds, all into one folder.
  *
  * @module
  */
@@ -91,18 +92,18 @@ async function readMoments<T>(
   };
 }
 
-/** Returns the error of a checkpoint that is not as it must be. */
+/** Returns the error of an invalid checkpoint. */
 const refused = (path: string, must: string, received: unknown) =>
   refusal(`read the checkpoint ${path}`, must, received, SyntaxError);
 
-/** Quotes a name, which may be a stranger's. */
+/** Quotes a name, which may come from an untrusted file. */
 const shownName = (name: string) => JSON.stringify(name.slice(0, 80));
 
 /** Counts the shards and checks that the manifest names exactly their files before any is opened. */
 function countShards({ path, manifest }: StepSource): number {
   const files = manifest.files ?? {}, names = Object.keys(files);
   const always = names.filter((name) => !name.startsWith(AVERAGE));
-  // Two of each shard, the two indexes and the config. Shards without averages have no file of them.
+  // Two files of each shard, two indexes and the config; averages are a third file of some shards.
   const count = (always.length - 3) / 2;
   const known = Number.isInteger(count) && count > 0
     ? [
@@ -178,15 +179,15 @@ export function parseIndex(path: string, bytes: Uint8Array): ReadonlyMap<string,
 }
 
 /**
- * Reads the newest whole checkpoint of a directory, or the one of a step's folder. Whatever else
- * the directory holds, such as an unfinished checkpoint after a crash, is skipped.
+ * Reads the newest whole checkpoint of a directory, or the checkpoint in the folder of a step. Other
+ * files in the directory, such as an unfinished checkpoint after a crash, are skipped.
  *
  * @param announce Called with a notice for each newer checkpoint that is incomplete. If none is
  * complete, the error of the newest is thrown instead.
  * @param disk The file system.
  * @returns `undefined` when the path does not exist or holds no checkpoint.
- * @throws {RangeError} when the path is no folder.
- * @throws {SyntaxError} when a step's folder is named, or the directory holds some, and none is whole.
+ * @throws {RangeError} when the path is not a folder.
+ * @throws {SyntaxError} when the folder of a step, or each such folder in the directory, is not whole.
  *
  * @example
  * ```ts
@@ -249,7 +250,7 @@ export function averaged<T>(checkpoint: Checkpoint<T>): Checkpoint<T> {
   return { ...checkpoint, state: { moments, weights: new Map(averages) } };
 }
 
-/** Limit of attempts to read a folder that another program changes. */
+/** Maximum attempts to read a folder that another program changes. */
 const MAX_LOOKS = 10;
 
 async function newestOf<T>(
@@ -287,7 +288,7 @@ async function newestOf<T>(
   }
   const tellAll = () => passedOver.forEach(announce);
   if (problems.length === 0) return tellAll(), undefined;
-  // A run that keeps few may have removed them for newer ones.
+  // A run that keeps few checkpoints may have replaced these with newer ones.
   const now = await folderEntries(path, disk);
   const hasNewer = stepFolders(now).some(({ name, kind }) =>
     kind !== "unfinished" && !names.includes(name)

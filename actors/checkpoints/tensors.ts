@@ -1,5 +1,6 @@
 /**
- * Reads F32 tensors in files, or locates them.
+ * Sources of tensors: values in memory, in files, drawn, or in other processes. Reads them in pieces,
+ * and locates the tensors of a file.
  *
  * [Note: credit] A piece is requested when the piece before it has arrived and the reader asks for
  * that one. At most two pieces are in memory: one in use and one in transit, even if the reader is
@@ -34,10 +35,10 @@ import {
 const { createHash } = builtin("node:crypto");
 const { resolve } = builtin("node:path");
 
-/** Elements of a piece, 4 MiB: what a message costs is nothing beside it. */
+/** Elements of a piece, 4 MiB: the cost of a message is negligible in comparison. */
 export const PIECE_ELEMENTS = 1 << 20;
 
-/** Weights and moments in other processes. */
+/** Weights and moments that are read in parts, usually from other processes. */
 export interface HeldState {
   /** The sizes of each weight and of each moment, by name. */
   readonly shapes: Readonly<Record<FileKind, Shapes>>;
@@ -66,7 +67,7 @@ interface Reading {
 /**
  * Reads tensors of one kind from their beginning to their end, one after the other.
  *
- * @param names in which order.
+ * @param names of the tensors, in the order of reading.
  */
 export async function* readPieces(
   state: HeldState,
@@ -78,7 +79,7 @@ export async function* readPieces(
     const { value: parts } = cuts.next();
     if (!parts) return undefined;
     const values = state.read(parts);
-    // A failure is met when the values are wanted.
+    // A failure is handled when the values are awaited.
     values.catch(() => {});
     return { parts, values };
   };
@@ -91,7 +92,7 @@ export async function* readPieces(
       for (const { name, from, to, isLast } of parts) {
         yield { name, values: values.subarray(at, at += to - from), isLast };
       }
-      // Else each isolate holds up to 64 MiB of read pieces until V8 collects them.
+      // Otherwise each isolate would hold up to 64 MiB of read pieces until V8 collects them.
       values.buffer.transfer(0);
     }
   } finally {
@@ -129,7 +130,7 @@ function* cutParts(
 /** The parameter of a moment, `h.0.w` of `h.0.w.exp_avg`. */
 export const parameterOf = (moment: string): string => moment.slice(0, moment.lastIndexOf("."));
 
-/** Returns whether a moment has means of squares. */
+/** Returns whether a moment contains means of squares, which are at least 0. */
 export const areSquares = (moment: string): boolean =>
   /\.(exp_avg_sq|row_var|col_var|variance)$/.test(moment);
 
@@ -148,7 +149,7 @@ export function withAverages<T>(
 /**
  * Returns a state in memory as a readable state.
  *
- * @param shapes Shapes of its parameters, and of moments with other ones.
+ * @param shapes Shapes of its parameters, and of moments whose shape differs from the parameter's.
  */
 export function heldValues({ weights, moments }: StageState, shapes: Shapes): HeldState {
   const all = new Map([...weights, ...moments]), names = [...all.keys()];
@@ -257,7 +258,7 @@ export function readTensor(source: TensorSource): Float32Array {
   return initialValues(source.spec, source.name, source.seed);
 }
 
-/** The values of tensors by name; those with one source have one array. */
+/** Returns the values of tensors by name; tensors with the same source share an array. */
 export function readTensors(
   sources: ReadonlyMap<string, TensorSource>,
 ): ReadonlyMap<string, Float32Array> {
@@ -347,7 +348,7 @@ export function* piecesOf(
 interface Values extends Disposable {
   /** Fills an array with the next values. */
   fill(into: Float32Array): void;
-  /** Makes sure, at the end, that they were the right ones. */
+  /** Checks, after the last value, that the values were the expected ones. */
   check(): void;
 }
 
@@ -459,14 +460,14 @@ export async function locateFloats(
   return { values, shapes };
 }
 
-/** Bytes that are read in one go. */
+/** Bytes of a read. */
 const PIECE_BYTES = 1 << 20;
 
 /**
  * The hash of a part of a file.
  *
- * @param look gets all of it, as F32, piece by piece.
- * @throws {RangeError} when the file ends before.
+ * @param look receives the values as F32, piece by piece.
+ * @throws {RangeError} when the file is too short.
  */
 export async function hashPart(
   file: SafetensorsFile,

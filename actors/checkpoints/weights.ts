@@ -1,5 +1,5 @@
 /**
- * Weights for a model from files of others.
+ * Reads and locates weights for a model in safetensors files, such as those of Hugging Face.
  *
  * @module
  */
@@ -30,8 +30,8 @@ export { bytesOf, hashWeights } from "./format.ts";
 const { dirname, join, resolve } = builtin("node:path");
 
 /**
- * What files of Hugging Face's carry beside the parameters: causal masks, angles, the embedding of a T5
- * by its other name, and biases of positions that its first releases do not use.
+ * Tensors in files of Hugging Face that are not parameters: causal masks, rotary angles, the second name
+ * of a T5's embedding, and position biases that the first T5 releases do not use.
  */
 const IGNORED =
   /(^|\.)(attn\.(masked_)?bias|rotary_emb\.inv_freq|EncDecAttention\.relative_attention_bias\.weight)$|^encoder\.embed_tokens\.weight$/;
@@ -39,7 +39,7 @@ const IGNORED =
 /** A parameter by its name and shape. */
 export type NamedShape = Pick<ModelParameter, "name" | "shape">;
 
-/** Bytes of a file that are a parameter's. */
+/** The place of a parameter in a file. */
 type Place = Pick<PlacedTensor, "path" | "at" | "bytes" | "dtype">;
 
 /**
@@ -91,8 +91,8 @@ export async function locateWeights(
 }
 
 /**
- * Makes sure that a path has the weights that {@linkcode readWeights} would read, by what its files say
- * of them: names, shapes and types. No number is read.
+ * Checks that {@linkcode readWeights} could read the weights of a path, by the headers of its files:
+ * names, shapes and types. No values are read.
  *
  * @throws as {@linkcode readWeights}.
  */
@@ -104,7 +104,7 @@ export async function checkWeights(
   await openEach(path, parameters, ties, () => Promise.resolve());
 }
 
-/** Finds all parameters in a file or in shards, and does something with the place of each. */
+/** Finds all parameters in a file or in shards, and calls `use` with the place of each. */
 async function openEach<T>(
   path: string | URL,
   parameters: readonly NamedShape[],
@@ -162,7 +162,7 @@ function finite(path: string | URL, name: string, values: Float32Array): Float32
   throw refused(path, "all must be finite", `${wrong} in "${name}"`);
 }
 
-/** Returns the error of weights that are not as they must be. */
+/** Returns the error of invalid weights. */
 const refused = (path: string | URL, must: string, received: string, Kind?: ErrorConstructor) =>
   refusal(`read weights from ${path}`, must, received, Kind);
 
@@ -253,7 +253,7 @@ async function findParameters(
 /** A slice of a head: rows of `lm_head.weight`, in their order. */
 export const HEAD_SLICE = /^lm_head\.\d+\.weight$/;
 
-/** The head that slices make. */
+/** Returns the whole head that consists of slices. */
 const joined = (name: string, slices: readonly NamedShape[]): NamedShape => ({
   name,
   shape: [slices.reduce((rows, { shape }) => rows + shape[0]!, 0), ...slices[0]!.shape.slice(1)],

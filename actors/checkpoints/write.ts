@@ -118,7 +118,7 @@ export interface NewFiles extends Disposable {
   sync(): Promise<void>;
 }
 
-/** Bytes that are hashed in one go, a quarter of a millisecond in which no message is heard. */
+/** Bytes that are hashed at a time: no message is received for about 0.25 ms. */
 const PIECE_BYTES = 1 << 18;
 
 /**
@@ -213,7 +213,7 @@ export function statesByFile(state: HeldState): readonly FileState[] {
   return [...states, [AVERAGE, own, "model"]];
 }
 
-/** Written files of tensors; `ema` where there are averages. */
+/** Written files of tensors; `ema` only if the run keeps averages. */
 export type WrittenFiles =
   & Readonly<Record<FileKind, PlacedFile>>
   & { readonly [AVERAGE]?: PlacedFile };
@@ -333,7 +333,7 @@ export async function writeNewFile(
   }, signal);
 }
 
-/** Fills an unfinished folder beside a path, and puts it there. */
+/** Fills an unfinished folder next to a path, and then renames it to the path. */
 async function writeUnfinished(
   path: string,
   fill: (files: NewFiles) => Promise<unknown>,

@@ -244,7 +244,10 @@ class ChunkReduction {
     return row;
   }
 
-  /** Keeps a message, and runs all exchanges that are then possible: at once, unless a device adds. */
+  /**
+   * Keeps a message, and runs all exchanges that have become possible: synchronously, unless a device
+   * adds.
+   */
   receive(message: ReduceMessage): Promise<void> | void {
     const { values } = message, key = title(message), length = this.#due.get(key);
     if (length === undefined) {

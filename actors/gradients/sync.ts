@@ -145,7 +145,7 @@ class CopySync {
     return this.complete === this.#chunks.length;
   }
 
-  /** Starts the next chunk. @returns false if `limit` chunks were started or there is none. */
+  /** Starts the next chunk. @returns false if `limit` chunks were started or no chunk is left. */
   async startChunk(limit = Infinity): Promise<boolean> {
     if (this.#started >= Math.min(limit, this.#chunks.length)) return false;
     await this.reducer.start(this.#started++);

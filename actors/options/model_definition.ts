@@ -116,14 +116,15 @@ export interface ModelComponent<Size extends string = string> {
    */
   readonly loss?: Metric["terms"][string];
   /**
-   * Metrics beside `loss`, by name: a number of each sample, whose mean over predictions is reported,
+   * Metrics in addition to `loss`, by name: a number for each sample, whose mean over
+   * predictions is reported,
    * or sums of such numbers.
    */
   readonly metrics?: Readonly<Record<string, Metric | Metric["terms"][string]>>;
   /** True if its documents are pairs: the `ids` that it reads, then the `targets` that it writes. */
   readonly readsPairs?: true;
   /**
-   * Builds the model for micro-batches of `microBatch` samples; only its layers beside a `loss`.
+   * Builds the model for micro-batches of `microBatch` samples; with a `loss`, only its layers.
    *
    * @throws {RangeError} when the sizes are not supported.
    */

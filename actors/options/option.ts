@@ -36,7 +36,7 @@ export type OptionTable<O> = {
   readonly [K in keyof Required<O>]: Option<Exclude<O[K], undefined>>;
 };
 
-/** A table whatever its options. */
+/** A table of any options. */
 export type Options = Readonly<Record<string, Option<unknown>>>;
 
 /** Another name of a flag, or a switch that means one of its values: `fp16` for a precision. */

@@ -10,7 +10,7 @@ import type { TracedAction } from "../pipeline/step.ts";
 /** Place of the actors: Deno workers or processes, one isolate, no actors, ranks of MPI, or hosts. */
 export type RuntimeName = "workers" | "local" | "serial" | "mpi" | "nats";
 
-/** Cores, and who computes on them. */
+/** The cores of this machine and the workers that share them. */
 export interface CoreShare {
   /** Threads of each worker within an operation. */
   readonly threads: number;
@@ -24,17 +24,17 @@ export interface CoreShare {
 export interface WorkerMemory extends StageMemory {
   /** The worker, within a data-parallel replica: all replicas are alike. */
   readonly worker: number;
-  /** True if it may hold less: then the order of messages decides how much. */
+  /** True if `device` and `host` are upper bounds: the order of messages decides the actual peak. */
   readonly isBound: boolean;
 }
 
-/** Bytes of an actor beside the stages that it has. */
+/** Bytes of an actor in addition to its stages. */
 export interface ActorBytes {
   /** Values between the operations of a model while it runs, at most. */
   readonly transient: number;
   /** Compiled models, and what binds them to tensors. */
   readonly sessions: number;
-  /** Activations that are under way, with the arrays in which their gradients come back. */
+  /** Activations in transit; their gradients return in the same arrays. */
   readonly messages: number;
   /** Fields of micro-batches. */
   readonly fields: number;
@@ -46,13 +46,13 @@ export interface ActorBytes {
   readonly runtime: number;
 }
 
-/** Bytes of a run beside the stages of its workers. */
+/** Bytes of a run in addition to the stages of its workers. */
 export interface RunMemory {
   /** Bytes of each worker of a data-parallel replica; all replicas are equal. */
   readonly workers: readonly ActorBytes[];
   /** Bytes of the supervisor and its program. */
   readonly supervisor: ActorBytes;
-  /** All that the run holds, stages included: what the system should see. */
+  /** All bytes of the run, stages included: the memory use that the system should report. */
   readonly totalBytes: number;
 }
 
@@ -115,8 +115,8 @@ export interface Best {
 }
 
 /**
- * What happens in a run, in order: one plan, steps and evaluations and checkpoints, one end. Only
- * `wait` may come before the plan.
+ * An event of a run. In order: one plan; steps, evaluations, checkpoints and other events; one end. Only
+ * `wait` can precede the plan.
  */
 export type TrainEvent =
   | { readonly type: "plan"; readonly plan: Plan }

@@ -79,12 +79,12 @@ export interface TrainOptions {
    * Micro-batches in global order: the first `microBatches` are those of step 1. A resumed run calls
    * `from` with the first micro-batch that it needs; of an iterable it makes and drops the earlier
    * ones. Each micro-batch is copied, so its buffers can be reused. The event `wait` reports data
-   * that takes longer than 30 s. Must be given without `jobs`.
+   * that takes longer than 30 s. Required unless `jobs` is given.
    */
   readonly data?: Data;
-  /** Optimizer steps of the whole run, including those before a resume. Must be given without `epochs`. */
+  /** Optimizer steps of the whole run, including those before a resume. Required without `epochs`. */
   readonly steps?: number;
-  /** Times that the run reads the data, whose `length` must be known, in whole steps. */
+  /** Number of passes over the data, rounded down to whole steps; the data must have a `length`. */
   readonly epochs?: number | undefined;
   /** Micro-batches of one step, N. Default 4. */
   readonly microBatches?: number;
@@ -92,7 +92,7 @@ export interface TrainOptions {
   readonly workers?: number;
   /**
    * Name of a schedule, your own definition, or a schedule for the same workers and micro-batches.
-   * Default `message-driven`: with two workers and more BFW, with at most D activations on a worker
+   * Default `message-driven`: with two or more workers BFW, with at most D activations on a worker
    * and at most 2 micro-batches of a stage between I and W.
    */
   readonly schedule?: string | ScheduleDefinition | Schedule;
@@ -132,7 +132,7 @@ export interface TrainOptions {
   readonly precision?: Precision;
   /** Path of oneDNN's library, for `bf16`. Default: the installed one. */
   readonly onednn?: string | undefined;
-  /** Factor of the loss, so that FP16 gradients do not vanish. Default `dynamic` with FP16, 1 with FP32. */
+  /** Factor of the loss, so that FP16 gradients do not vanish. Default `dynamic` for FP16, otherwise 1. */
   readonly lossScale?: number | "dynamic" | undefined;
   /** Limit of the norm of all gradients; larger gradients are scaled down. Default 0: no limit. */
   readonly clip?: number | undefined;
@@ -194,7 +194,7 @@ export interface TrainOptions {
    */
   readonly optimizer?: PartialOptimizer;
   /**
-   * A constant rate, a schedule, or a function of the step, counted from 1 also after a resume; the
+   * A constant rate, a schedule, or a function of the step, counted from 1 even after a resume; the
    * result must depend on the step only. In an MPI job rank 0 calls it. Default 1e-3. Defaults of
    * omitted fields of a schedule: `rate` 1e-3, `schedule` constant, `warmup` 0, `minRate` 0, and
    * `steps` of the run.
@@ -340,21 +340,21 @@ export interface TrainOptions {
    * mirror of their weights and moments, so a run survives a loss from memory. Default false.
    */
   readonly buddy?: boolean | undefined;
-  /** The fewest workers of a run that is moved; with fewer it ends with a checkpoint. Default 1. */
+  /** Minimum number of workers after a move; with fewer, the run ends with a checkpoint. Default 1. */
   readonly minWorkers?: number | undefined;
   /**
    * Verification of results. `sums` compares the sums of gradients of all copies before each commit,
    * and weights and moments every fourth step. `actions` also checks messages between workers,
-   * and runs some forwards again. A step in doubt is taken again; a worker that is wrong twice is
-   * excluded, if the run can move. Default none.
+   * and repeats some forwards. A step in doubt is repeated; a worker with two wrong results is
+   * excluded if the run can move. Default none.
    */
   readonly verify?: "none" | "sums" | "actions" | undefined;
-  /** With `actions`, one forward in this many runs again. Default 4. */
+  /** With `actions`, one in this number of forwards is repeated. Default 4. */
   readonly verifyEvery?: number | undefined;
   /**
    * Place of the snapshot from which a run continues when a worker fails: memory, every 10 steps, or
    * disk, every 100 steps, in the folder of checkpoints or a temporary folder, removed at the
-   * end. Default: memory up to 256 MiB, otherwise disk if the program may write. There is none
+   * end. Default: memory up to 256 MiB, otherwise disk if the program may write. No snapshots are taken
    * without retries or if ranks write checkpoints.
    */
   readonly snapshots?: SnapshotPlace | undefined;

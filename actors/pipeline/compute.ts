@@ -136,7 +136,7 @@ async function backward(worker: Worker, copy: OpenCopy, action: Action): Promise
   if (stage > 0 && kind !== "W") sendGradient(worker, copy, action, dx ?? {});
 }
 
-/** Runs a forward only, at once: no policy orders evaluations. */
+/** Runs only a forward, immediately: policies do not order evaluations. */
 async function evaluate(
   worker: Worker,
   stage: number,

@@ -18,7 +18,7 @@ export interface LinkOptions {
   readonly latencyUs: number;
   /** The bandwidth, 1/β, in gigabytes per second. */
   readonly gigabytesPerSecond: number;
-  /** The most additional latency of a message, drawn for each; 0 unless given. */
+  /** The most additional latency of a message, drawn for each. Default 0. */
   readonly jitterUs?: number | undefined;
 }
 

@@ -289,7 +289,7 @@ export interface PlanOptions {
   readonly schedule: Schedule;
   /** The options that the schedule was made with. */
   readonly scheduleOptions: ScheduleOptions;
-  /** The definition that makes it for fewer micro-batches; found by its name unless given. */
+  /** The definition that makes it for fewer micro-batches. Default: found by its name. */
   readonly scheduleDefinition?: ScheduleDefinition | undefined;
   /** Data-parallel replicas, W. */
   readonly replicas: number;

@@ -38,17 +38,16 @@ export interface InFlightOptions {
  * Returns the most messages that can wait for a worker, in both lanes.
  *
  * - A micro-batch in flight is one message: an Inject or Activation forward, a Gradient backward, or
- *   its two halves, or one message for each slice of its sequences; one in an evaluation, too. In
- *   addition, the named values that other stages send to the stages of this worker.
+ *   its two halves, or one message for each slice of its sequences; the same holds in an evaluation. In
+ *   addition, there are the named values that other stages send to the stages of this worker.
  * - For each stage copy of this worker, parts of all-reduces. In any algorithm a rank gets at most one
- *   part of each phase from each other rank, or as many from its neighbour, for each chunk:
- *   2(p − 1). A rank starts a chunk only after the chunk {@linkcode CHUNKS_IN_TRANSIT} before it is
- *   complete there, and this copy has then taken as many parts of that chunk as can arrive of the new
- *   one. In addition, the gradients of tied parameters. After a step that was aborted while stages
- *   reduced early, as many may still wait.
+ *   part of each phase from each other rank, or the same number from its neighbour, for each chunk:
+ *   2(p − 1). A rank starts a chunk only when the chunk {@linkcode CHUNKS_IN_TRANSIT} places earlier is
+ *   complete, and by then this copy has taken all parts of that chunk. The gradients of tied parameters
+ *   are added. After a step that was aborted while stages reduced early, the same number may still wait.
  * - Orders of the supervisor: with a flush the Begin of a step, its Reduce for each early stage and
  *   for the rest, and its Commit or Abort; without, a Begin for each micro-batch in flight (a step
- *   begins with its first) and a Drain. Connect and Save come while nothing else is asked.
+ *   begins with its first) and a Drain. Connect and Save are sent only when nothing else is pending.
  * - A Dispatch or StepBucket to itself, a LinkDue, a Report.
  *
  * If no stage reduces early, no part arrives before the last backward of all workers.
@@ -208,7 +207,7 @@ export interface SupervisorInit extends InFlightOptions {
   readonly spawned?: readonly ActorRef<WorkerMessage>[];
   /** The place of the workers: in the isolate of the supervisor, or each in a new isolate. */
   readonly isolate: PlaceName;
-  /** The limit of the JavaScript heap of each worker, in MiB; that of V8 unless given. */
+  /** The limit of the JavaScript heap of each worker, in MiB. Default: that of V8. */
   readonly heapLimitMb?: number | undefined;
   /** The time at which weights change. */
   readonly updates: WeightUpdates;

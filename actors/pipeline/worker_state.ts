@@ -86,7 +86,7 @@ export interface WorkerInit {
   readonly replica: number;
   /** The device that computes. */
   readonly device: DeviceChoice;
-  /** The module whose kernels run its stages; those of the device unless given. */
+  /** The module whose kernels run its stages. Default: those of the device. */
   readonly kernels?: KernelModule | undefined;
   /** The copies of stages that it holds. */
   readonly held: readonly CopyInit[];
@@ -98,7 +98,7 @@ export interface WorkerInit {
   readonly buddies?: readonly (number | undefined)[] | undefined;
   /** For each stage, all its copies. */
   readonly copies: readonly (readonly StageCopy[])[];
-  /** The skip edges between all stages; none unless given. */
+  /** The skip edges between all stages. Default: none. */
   readonly edges?: readonly SkipEdge[] | undefined;
   /** Workers of a data-parallel replica: the P of "1/P of the model". */
   readonly pipelineWorkers: number;
@@ -118,7 +118,7 @@ export interface WorkerInit {
   readonly ties: readonly (readonly TieEnd[])[];
   /** A link whose delays are emulated for messages to other workers. */
   readonly link?: LinkOptions | undefined;
-  /** Options of the verification; results are not verified unless given. */
+  /** Options of the verification. Default: results are not verified. */
   readonly verification?:
     | { readonly mode: "sums" | "actions"; readonly every: number }
     | undefined;
@@ -354,7 +354,7 @@ function sendToStage(from: Worker, pipe: number, message: StageMessage): void {
   const { worker } = init.copies[message.stage]!.find((copy) =>
     copy.replica === init.replica && copy.pipe === pipe
   )!;
-  // Noted before it is sent: the receiver may take the core from the sender at once.
+  // Recorded before the send, because the receiver may preempt the sender immediately.
   activity.noteSend();
   const transfer = Object.values(keyed(message.tensor)).map(({ buffer }) => buffer);
   sendToPeer(from, peers!.workers[worker]!, message, { transfer });

@@ -1,9 +1,9 @@
 /**
  * The planner: finds the runs of a model on given devices with the shortest steps.
  *
- * [Note: skipped simulations] Every candidate has two lower bounds of its time: its work, shared evenly
- * by the workers, which needs no schedule; and one that depends on the placement of stages, but not on
- * the order. Candidates get the second bound in order of the first, and are simulated in order of the
+ * [Note: skipped simulations] Every candidate has two lower bounds of its time. The first is its work,
+ * shared evenly by the workers; it needs no schedule. The second depends on the placement of stages, but
+ * not on the order. Candidates get the second bound in order of the first, and are simulated in order of the
  * larger one, until it exceeds the time of the last wanted run: no later candidate can be better. So
  * the result is that of an exhaustive search.
  *

@@ -99,7 +99,7 @@ export function busyIntegral(
   return (time) => begun(time) - ended(time);
 }
 
-/** Returns a function for the sum of the milliseconds since each of some times, until a time. */
+/** Returns a function of a time t: the sum of the milliseconds from each earlier listed time to t. */
 function msSince(lists: readonly Float64Array[]): (time: number) => number {
   const times = new Float64Array(lists.reduce((sum, { length }) => sum + length, 0));
   lists.reduce((at, list) => (times.set(list, at), at + list.length), 0);

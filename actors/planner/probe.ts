@@ -170,7 +170,7 @@ const emptyTimes = ({ programs }: StageProgram) => ({
   actions: forKinds((): number[] => []),
 });
 
-/** Runs micro-batches forward and backward; also with split backwards if the stage has them. */
+/** Runs micro-batches forward and backward, and with split backwards if the stage supports them. */
 async function cycle(one: OpenStage, fromMs: number, untilMs: number): Promise<void> {
   const isSplit = one.probed.options.backward === "split";
   for (const kind of isSplit ? ["F", "B", "F", "I", "W"] as const : ["F", "B"] as const) {

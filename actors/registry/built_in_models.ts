@@ -44,7 +44,7 @@ import type { Context, Message } from "../runtime/mod.ts";
 import type { ActorDefinition, Schema } from "../sandbox/define.ts";
 import { defineOptimizer, type OptimizerComponent } from "./component.ts";
 
-/** Generates a sample, or explains why there is none. */
+/** Generates a sample text, or returns the reason why it cannot. */
 async function sampleText(
   architecture: NonNullable<GenerateOptions["architecture"]>,
   config: GenerateOptions["config"],

@@ -1,5 +1,5 @@
 /**
- * The black box of a run: a file of bounded size that has what each actor was last sent, also after
+ * The black box of a run: a file of bounded size with the last messages to each actor. It survives
  * `kill -9`, because each message is written before its actor handles it.
  *
  * [Note: layout] A head, a ring of records for each actor, and two slots for each worker. A record has
@@ -102,7 +102,7 @@ export function makeBox(layout: BoxLayout, facts: BoxFacts): void {
   new DataView(head.buffer).setUint32(LENGTH_AT, text.length, true);
   writeAll(file, head);
   writeAll(file, text);
-  // The disk must have room for all of it: a mapped file cannot report that there is none.
+  // The disk must have room for the whole file: a mapped file cannot report a full disk.
   if (reserve(layout)) return;
   const zeros = new Uint8Array(2 ** 20);
   for (let left = layout.bytes - FACTS_AT - text.length; left > 0; left -= zeros.length) {
@@ -147,7 +147,7 @@ class BoxFile {
   /** Closes the file. */
   close(): void {
     this.#mapped?.close();
-    this.#mapped = undefined; // that memory is no longer there
+    this.#mapped = undefined; // the memory is unmapped
     this.#file?.close();
   }
 }
@@ -239,7 +239,7 @@ const COMPARED: ReadonlySet<string> = new Set([
 /** Keys of values that depend on the attempt. */
 const UNSTABLE: ReadonlySet<string> = new Set(["round", "checksum"]);
 
-/** The digest of a message, in words: of its arrays, and of what names it; 0 if it is not compared. */
+/** The digest of a message, as two words: of its arrays, and of its name; 0 if it is not compared. */
 export type MessageDigest = readonly [values: number, name: number];
 
 const NOT_COMPARED: MessageDigest = [0, 0];
@@ -307,16 +307,16 @@ export const digestOfMessage = (message: Message): MessageDigest => new Content(
 export const arraysOf = (message: Message): readonly ArrayBufferView[] =>
   new Content(message).arrays;
 
-/** Messages to a worker that take part in steps; the others ask for its state, or have it written. */
+/** Messages to a worker that belong to steps; others request its state, or make it write the state. */
 export const PLAYED: ReadonlySet<string> = new Set([
   ...["Begin", "Inject", "Activation", "Gradient", "Dispatch", "Reduce", "ReducePart"],
   ...["TieGradient", "Commit", "Abort", "StepBucket", "Freeze"],
 ]);
 
-/** Messages without values, of which the record is enough. */
+/** Messages without values, for which the record is sufficient. */
 const BARE: ReadonlySet<string> = new Set(["Dispatch", "StepBucket", "Abort", "Freeze"]);
 
-/** Records what one actor is sent. */
+/** Records the messages to one actor. */
 class ActorRecords {
   readonly #file: BoxFile;
   /** Records of the segment, in the order of the ring. */
@@ -342,7 +342,7 @@ class ActorRecords {
     const small = isPlayed ? encodeInto(new Uint8Array(entry.buffer, ENTRY), content) : 0;
     const large = small > 0 ? content.bytes.filter(isLarge) : [];
     const bytes = large.reduce((sum, { length }) => sum + length, small);
-    // Some room is for small messages, without which the others could not be played.
+    // Some room is reserved for small messages, without which the others could not be replayed.
     const { slotBytes } = this.layout,
       room = bytes < LARGE_BYTES ? slotBytes : slotBytes * LARGE_SHARE;
     const kept = this.#used + ENTRY + bytes <= room ? bytes : 0;
@@ -370,7 +370,7 @@ class ActorRecords {
   begin(step: number): void {
     if (this.#start !== undefined) this.end();
     if (this.#start === step - this.#segment) return;
-    // A step that is taken again has another segment.
+    // A repeated step has another segment.
     this.#start = step - this.#segment;
     const start = Float64Array.of(this.#start, this.#segment + 1);
     this.#file.write(START_AT, new Uint8Array(start.buffer));
@@ -401,7 +401,7 @@ class ActorRecords {
   }
 }
 
-/** Returns the check of a record. A call of crc32 takes longer than 24 bytes do. */
+/** Returns the checksum of a record. For 24 bytes, a call of crc32 would take longer. */
 export const checkOf = (record: Uint8Array) =>
   record.reduce((sum, byte) => Math.imul(sum ^ byte, 0x01000193), 1) >>> 0;
 
@@ -457,7 +457,7 @@ export function openBoxRecorder(_isolate: number, layout: unknown): Observer {
       const { type, request } = message.message as Message & { request?: { step: number } };
       attempt(number, () => {
         if (type === "init") {
-          close(number); // of former workers, whose file the isolate outlives
+          close(number); // the file of an earlier worker in this isolate
           actors.set(number, new ActorRecords(box, number));
         }
         const actor = actors.get(number);
@@ -483,7 +483,7 @@ export interface BoxRecord {
   readonly segment: number;
   readonly from: string;
   readonly type: string;
-  /** Number of earlier messages from there. */
+  /** Number of earlier messages from this sender. */
   readonly nth: number;
   readonly digest: MessageDigest;
   /** The message, if it was kept. */
@@ -493,7 +493,7 @@ export interface BoxRecord {
 /** The content of a black box. */
 export interface BlackBox {
   readonly facts: BoxFacts;
-  /** The step of segment 0, and the first segment for which that is right; none if no step has begun. */
+  /** The step of segment 0, and the first segment for which it is valid; none before the first step. */
   readonly start: { readonly step: number; readonly since: number } | undefined;
   /** Records of earlier segments, by actor. */
   readonly records: ReadonlyMap<string, readonly BoxRecord[]>;
@@ -511,7 +511,7 @@ export function isBlackBox(path: string): boolean {
 /**
  * Reads a black box, which may come from an untrusted source.
  *
- * @throws {SyntaxError} when it is none, or a part is missing or changed.
+ * @throws {SyntaxError} when the file is not a black box, or a part is missing or changed.
  */
 export function readBlackBox(path: string): BlackBox {
   const refuse = (must: string, received: unknown) =>
@@ -558,7 +558,7 @@ export function readBlackBox(path: string): BlackBox {
   };
 }
 
-/** Limits of what a head may say. */
+/** Limits of the values in a head. */
 const MAX_ARGUMENTS = 256, MAX_ARGUMENT_LENGTH = 4096, MAX_WORKERS = 1024;
 
 /** Returns the facts of a head; undefined for invalid ones. */
@@ -593,7 +593,7 @@ function readRecord(view: DataView, at: number, workers: number): BoxRecord | un
   };
 }
 
-/** Reads the messages of a segment, up to the first that is not whole: the kill may have torn it. */
+/** Reads the messages of a segment, up to the first incomplete one, which a kill may have left. */
 function readSlot(slot: Uint8Array, parity: number, workers: number): BoxRecord[] {
   const view = new DataView(slot.buffer, slot.byteOffset, slot.length), found: BoxRecord[] = [];
   for (let at = 0; at + ENTRY <= slot.length;) {

@@ -93,7 +93,7 @@ export class CheckpointWriter {
     }).finally(() => this.#isOver = true);
     this.#writing = writing;
     try {
-      // A write that is over has read all, or has failed.
+      // A write that has settled has read all tensors, or has failed.
       await Promise.race([isRead, writing]);
     } catch (error) {
       this.#writing = undefined;
@@ -143,7 +143,7 @@ export class CheckpointWriter {
     write: () => Promise<WrittenCheckpoint>,
   ): Promise<TrainEvent[]> {
     const { folder: { directory, keep }, disk } = this;
-    // Not a reason to end: if the disk is full, the write will fail.
+    // This does not end the run: if the disk is full, the write fails.
     const report = ({ message }: Error) =>
       this.announce(
         `Cannot remove old checkpoints from ${directory}: ${message}; training continues`,
@@ -160,7 +160,7 @@ export class CheckpointWriter {
   }
 }
 
-/** Returns a state that refuses, when it is read, numbers that are not finite. */
+/** Returns the state with a `read` that throws if a number is not finite. */
 export function finiteOnly(state: HeldState, step: number): HeldState {
   return {
     ...state,
@@ -175,7 +175,7 @@ export function finiteOnly(state: HeldState, step: number): HeldState {
 /**
  * Reads moments, and weights with their hash.
  *
- * @param names of those to read, in order.
+ * @param names of the tensors to read, in order.
  * @param keptAs returns the name of a weight in the result; undefined to leave it out.
  */
 export async function readHashed(

@@ -99,9 +99,9 @@ export function compileJobs(
  *
  * @param device Device whose memory is planned; by default one with free views.
  * @param compile Replacement of {@linkcode compileModel}, such as one with a cache.
- * @throws {RangeError} {@linkcode TypeError} when the model has too few layers or others than its
- * layout says, a bucket is larger than a stage, or micro-batches cannot be halved or their sequences
- * cut into slices.
+ * @throws {RangeError} or {@linkcode TypeError} when the model has too few layers or its layers do not
+ * match the layout, a bucket is larger than a stage, or micro-batches cannot be cut into halves or their
+ * sequences into slices.
  * @throws {SyntaxError} when the layout is invalid.
  */
 export function compileRun(
@@ -164,7 +164,7 @@ function frozenBy(
     (frozen?.(name) ?? false) || (groups[groupOf(optimizer, name) ?? -1]?.frozen ?? false);
 }
 
-/** A model with the stages that a layout says. */
+/** Returns a model with the stages of a layout. */
 function laidOut(model: ModelProgram, schedule: Schedule, layout = "auto"): ModelProgram {
   if (layout === "auto") return model;
   const starts = layout === "schedule"
@@ -199,7 +199,7 @@ export function sizeFinder(compiled: CompiledRun): ((batch: Batch) => number) | 
   return (batch) => sizes[fields.findIndex((own) => haveLengths(own, batch, halves))]!;
 }
 
-/** A compiled run with the memory that it takes on a device, which is planned when it is read. */
+/** Returns a compiled run with its memory on a device, which is planned when `memory` is first read. */
 export function planRun(
   compiled: Omit<CompiledRun, "memory">,
   schedule: Schedule,
@@ -277,7 +277,7 @@ export function describePlan(
 const bytesOfMicroBatch = (bytes: ReturnType<typeof activationBytes>) =>
   bytes.perMicroBatch + bytes.perBackward;
 
-/** The names of a stage's layers; where all of a block is there, that of the block. */
+/** Returns the names of a stage's layers; a complete block has the name of the block. */
 function namesOf(held: StageProgram["layers"], all: StageProgram["layers"]): readonly string[] {
   const partsOf = (layers: StageProgram["layers"], of: string) =>
     layers.filter(({ block }) => block === of).length;

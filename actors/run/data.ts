@@ -68,7 +68,7 @@ export class DataWatch {
   #timer: ReturnType<typeof setInterval> | undefined;
   #report = (_: WaitEvent): void => {};
 
-  /** @param announce gets the reports in words. */
+  /** @param announce receives the reports as text. */
   constructor(announce: (line: string) => void) {
     this.#announce = announce;
   }
@@ -86,7 +86,7 @@ export class DataWatch {
     return isAsked;
   }
 
-  /** Stops to watch. @returns as `answered`. */
+  /** Stops watching. @returns whether the data was asked, like `answered`. */
   close(): boolean {
     clearInterval(this.#timer);
     this.#timer = undefined;
@@ -94,7 +94,7 @@ export class DataWatch {
   }
 
   #look(): void {
-    // A run that is left without being closed must not keep the program alive.
+    // An abandoned run must not keep the program alive.
     if (!this.#asked) return void this.close();
     if (++this.#asked.seconds !== WAIT_SECONDS + 1) return;
     const { step, microBatch } = this.#asked;
@@ -116,7 +116,7 @@ export class DataWatch {
   }
 }
 
-/** Names in an error of the data the micro-batch that was asked for, unless it does so itself. */
+/** Adds the requested micro-batch to an error of the data, unless the error names it. */
 export function nameDataError(cause: unknown, step: number, microBatch: number): unknown {
   const name = `micro-batch ${microBatch} of step ${step}`;
   return String(cause).includes(name) ? cause : nameError(`Cannot take ${name}`, cause);
@@ -191,7 +191,7 @@ export class RunData {
   #isClosed = false;
 
   /**
-   * @param watch of several data, of which one is asked at a time.
+   * @param watch shared by several data sources that are asked one at a time.
    * @throws {TypeError} when a held-out micro-batch does not fit the model.
    */
   constructor(prepared: PreparedRun, watch = new DataWatch(prepared.announce)) {
@@ -221,7 +221,7 @@ export class RunData {
     return this.#state === undefined ? {} : { data: this.#state };
   }
 
-  /** Draws the next step, if there is one, before it is asked for, so that errors come now. */
+  /** Draws the next step in advance, if there is one, so that its errors are thrown now. */
   async begin(): Promise<void> {
     if (!this.#hasSteps || this.#signal?.aborted) return;
     this.#drawn = this.#draw();
@@ -238,7 +238,7 @@ export class RunData {
    * Returns the micro-batches of the next step; undefined if a smaller last step is left out, or the
    * signal is aborted first.
    *
-   * @throws {RangeError} when there are none; as {@linkcode takeSteps}.
+   * @throws {RangeError} when the data has ended; otherwise as {@linkcode takeSteps}.
    */
   async next(): Promise<readonly Batch[] | undefined> {
     this.#step++;
@@ -249,7 +249,7 @@ export class RunData {
       const must = "the data must have micro-batches for every step";
       throw refusal(`run step ${this.#step}`, must, "too few");
     }
-    // The model has learnt nothing from a step that is left out.
+    // A step that is left out does not change the state of the data.
     if (taken.value.batches.length === 0) return undefined;
     this.#state = taken.value.state;
     return taken.value.batches;
@@ -266,7 +266,7 @@ export class RunData {
   }
 }
 
-/** The micro-batches of a step, and what the data says of itself after them. */
+/** The micro-batches of a step, and the state of the data after them. */
 interface Step {
   readonly batches: readonly Batch[];
   readonly state: DataState | undefined;

@@ -1,5 +1,5 @@
 /**
- * What the workers of a run compute on: one device for all, on an adapter for each where it has some.
+ * The devices of a run: all workers use the same kind of device; if it has adapters, in turn.
  *
  * @module
  */
@@ -49,14 +49,14 @@ function workersHere(runtime: RuntimeName, workers: number, mpi: RunOptions["mpi
   return Math.min(workers, sharing * Math.max(1, ...held.values()));
 }
 
-/** The devices of a run: workers take them one after the other, and then from the first again. */
+/** The devices of a run, which workers use in turn. */
 export type RunDevices = readonly [DeviceChoice, ...DeviceChoice[]];
 
 /** The devices of a run, as a checkpoint and a plan record them. */
 export interface ComputedOn {
   readonly device: string;
   readonly adapter?: string;
-  /** Of each worker within an operation; not kept before there could be several. Default 1. */
+  /** Threads of each worker within an operation. Older checkpoints do not have it. Default 1. */
   readonly threads?: number;
   /** The library of products in BF16, with its version. */
   readonly matrix?: string;
@@ -65,9 +65,9 @@ export interface ComputedOn {
 /**
  * Finds the devices of a run.
  *
- * @param workers how many compute, of all data-parallel replicas.
- * @throws {RangeError} when one process would need several adapters, or the device cannot have so many
- * threads; as `resolveDevices` otherwise.
+ * @param workers number of workers of all data-parallel replicas.
+ * @throws {RangeError} when one process would need several adapters, or the device does not support
+ * that number of threads; otherwise as `resolveDevices`.
  */
 export async function runDevices(
   options: RunOptions,
@@ -113,7 +113,7 @@ export function isolationFor(
 }
 
 /**
- * Makes sure that the workers of each rank can have their device beside each other.
+ * Checks that the workers of each rank can use their device at the same time.
  *
  * @throws {RangeError} when they cannot.
  */
@@ -155,7 +155,7 @@ function tellOfOtherBits(
   );
 }
 
-/** A stranger may have written it. */
+/** Formats a record of devices, which may come from an untrusted checkpoint. */
 function inWords(kept: unknown): string | undefined {
   const { device, adapter, threads, matrix } = (kept ?? {}) as Partial<
     Record<keyof ComputedOn, unknown>

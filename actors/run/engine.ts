@@ -1,5 +1,6 @@
 /**
- * What runs optimizer steps: the pipeline of actors, or the serial loop that is its oracle.
+ * The interface of an engine, which runs optimizer steps: the pipeline of actors, or the serial loop
+ * that is its oracle. Also the initial data of its workers.
  *
  * @module
  */
@@ -60,13 +61,13 @@ import { knownTransports, type PlaceOptions } from "../transports/system.ts";
  * ahead.
  */
 export interface Engine {
-  /** Steps that should begin before the oldest one has ended, to keep the pipe full; often 0. */
+  /** Number of steps to begin before the oldest one has ended, to keep the pipeline full; often 0. */
   readonly ahead: number;
   /** Lets the steps that have begun end; without it, the last of them may not end. */
   drain(): Promise<void>;
   /** Trains on the micro-batches of one step. */
   step(request: StepRequest): Promise<StepOutcome>;
-  /** The losses of micro-batches, without training on them. */
+  /** Returns the losses of micro-batches, without training on them. */
   evaluate(microBatches: readonly Batch[]): Promise<readonly Float32Array[]>;
   /**
    * Compares weights and moments of all copies, if results are verified.
@@ -76,7 +77,7 @@ export interface Engine {
   compare?(): Promise<void>;
   /** Returns weights and moments of the whole model. */
   save(): Promise<StageState>;
-  /** The same, read from who holds them while no step is under way; absent where `save` must do. */
+  /** Weights and moments, read from the workers between steps. Absent: use `save`. */
   readonly held?: HeldState | undefined;
   /**
    * Makes each worker write its weights and moments into a folder; undefined if checkpoints are made
@@ -104,7 +105,7 @@ export interface EngineOptions extends PlanOptions {
   readonly halves: 1 | 2;
   /** Devices that the workers use in turn; an engine without workers uses the first. */
   readonly devices: readonly [DeviceChoice, ...DeviceChoice[]];
-  /** The module whose kernels run the stages; those of the device unless given. */
+  /** The module whose kernels run the stages. Default: those of the device. */
   readonly kernels?: KernelModule | undefined;
   /** True if each worker writes a shard of a checkpoint. Default false. */
   readonly isSharded?: boolean | undefined;
@@ -116,7 +117,7 @@ export interface EngineOptions extends PlanOptions {
   readonly reduce: ReduceChoice;
   /** Buckets of a chunk of the all-reduce, k. */
   readonly coarsening: number;
-  /** The most that the norm of all gradients may be; more is scaled down. */
+  /** Maximum norm of all gradients; larger gradients are scaled down. */
   readonly clip?: number | undefined;
   /** Emulated link that delays messages between workers. */
   readonly link?: LinkOptions | undefined;
@@ -124,19 +125,19 @@ export interface EngineOptions extends PlanOptions {
   readonly freezes?: boolean | undefined;
   /** True if a stage that one worker holds is mirrored by the next one. */
   readonly buddy?: boolean | undefined;
-  /** Options of the verification; results are not verified unless given. */
+  /** Options of the verification. Default: results are not verified. */
   readonly verification?: Verification | undefined;
-  /** Reports in words that a step is taken again, because its results are in doubt. */
+  /** Receives a line for each step that is repeated because its results are in doubt. */
   readonly onDoubt?: ((line: string) => void) | undefined;
   /** Custom supervisor. */
   readonly supervisor?: ActorSpec<SupervisorInit, SupervisorMessage> | undefined;
   /** Custom pipeline worker. */
   readonly worker?: ActorSpec<WorkerInit, WorkerMessage> | undefined;
-  /** Limit of the JavaScript heap of each worker that is a process, in MiB; V8's unless given. */
+  /** Limit of the JavaScript heap of each worker that is a process, in MiB. Default: V8's. */
   readonly heapLimitMb?: number | undefined;
   /** Time without activity after which a request counts as stalled, in milliseconds. */
   readonly stallMs: number;
-  /** Whether to report when each action ran. */
+  /** True to report the times of all actions. */
   readonly isTraced: boolean;
   /** Writes the journal or the black box of the run. */
   readonly observer?: ObserverSpec | undefined;

@@ -1,5 +1,5 @@
 /**
- * Events of a training run.
+ * The progress of a training run, its learning rates and its events; and the types of a prepared run.
  *
  * @module
  */
@@ -56,7 +56,7 @@ export interface Progress {
   readonly predictions: number;
   /** The loss scale of the next step. */
   readonly lossScale: LossScaleState;
-  /** The best evaluation, where the run asks which it is. */
+  /** The best evaluation, if the run keeps track of it. */
   readonly best?: Best | undefined;
 }
 
@@ -187,11 +187,11 @@ export interface KeptJob extends Pick<RunJob, "lora"> {
 export interface RunHosts extends AsyncDisposable {
   /** The transport to them. */
   readonly transport: Transport;
-  /** Waits for a host for each of `workers`. @throws {Error} when there is none. */
+  /** Waits for a host for each of `workers`. @throws {Error} when no host joins. */
   gather(workers: number): Promise<void>;
-  /** Returns the number of hosts that are there. */
+  /** Returns the number of available hosts. */
   available(): number;
-  /** Returns an engine between whose steps hosts leave that want to. */
+  /** Returns an engine that lets hosts leave between its steps. */
   releasing(engine: Engine): Engine;
 }
 
@@ -224,7 +224,7 @@ export interface PreparedRun extends
   readonly nats: RunOptions["nats"];
   /** The hosts that have joined. */
   readonly lent?: RunHosts;
-  /** True if the last event has the weights also where no checkpoint holds them. */
+  /** True if the last event has the weights even if no checkpoint holds them. */
   readonly returnsWeights: boolean;
   /** The learning rate of each step. */
   readonly rate: RateOf;

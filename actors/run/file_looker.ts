@@ -1,5 +1,5 @@
 /**
- * An actor that says whether a rank sees the files that another one sees.
+ * An actor that checks whether a rank can access the files of another rank.
  *
  * @module
  */

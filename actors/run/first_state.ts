@@ -1,5 +1,5 @@
 /**
- * The weights and moments that a run begins with, or where they come from.
+ * The initial weights and moments of a run, or their sources.
  *
  * @module
  */
@@ -155,7 +155,7 @@ export async function firstState(
   const given = typeof weights === "string"
     ? await (isRead ? readWeights : locateWeights)(weights, base, ties)
     : weights;
-  // Weights of an adapted model may begin another run.
+  // The weights of an adapted model can start another run.
   const expected = [...base, ...own.filter(({ name }) => given?.has(name))];
   if (weights && typeof weights !== "string") checkTensors("weights", expected, weights);
   const placed = adapter === undefined ? undefined : await locateAdapter(adapter, own);
@@ -171,8 +171,8 @@ export async function firstState(
 }
 
 /**
- * Returns the same for jobs: each adapter begins as in a run with this job only, unless the checkpoint
- * of the run has it.
+ * Returns the initial weights and moments of jobs. Each adapter starts as in a run with this job only,
+ * unless the checkpoint of the run contains it.
  */
 export async function firstJobStates(
   { jobs: programs, parameters }: ModelProgram,

@@ -23,7 +23,7 @@ interface HomesOptions {
   readonly open: () => System;
   /** Place of the isolates. */
   readonly isolate: PlaceName;
-  /** Limit of their JavaScript heaps, in MiB; V8's unless given. */
+  /** Limit of their JavaScript heaps, in MiB. Default: V8's. */
   readonly memoryLimitMb?: number | undefined;
 }
 

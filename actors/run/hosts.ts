@@ -1,5 +1,5 @@
 /**
- * The hosts of a run: the layout of its copies on the workers that there are.
+ * The hosts of a run: the layout of its copies on the available workers.
  *
  * @module
  */

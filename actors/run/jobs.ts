@@ -62,7 +62,7 @@ const ALLOWED: Readonly<Record<string, readonly unknown[]>> = {
 /** Names of jobs are names of folders. */
 const NAME = /^\w[\w.-]{0,63}$/;
 
-/** Names of files beside them. */
+/** Names of the files next to these folders. */
 const FILES: readonly string[] = [...Object.values(RUN_FILES), "best.json", "finished.json"];
 
 /**

@@ -135,7 +135,7 @@ export function slotsTogether(
   return { slices: sum("slices"), backwards: sum("backwards"), contexts: 0 };
 }
 
-/** The same by walking the list of a worker. An activation stays until its B or W: an R frees nothing. */
+/** Counts slots by walking a list. An activation stays until its B or W: an R frees nothing. */
 function listedSlots(
   { slices = 1 }: Schedule,
   list: ActionList,
@@ -169,13 +169,13 @@ function listedSlots(
 const countSlots = ({ slices }: SliceSlots): number =>
   slices.reduce((sum, count) => sum + count, 0) / slices.length;
 
-/** Returns whether a worker may hold fewer at its peak than {@linkcode slotsOf} says, as messages come. */
+/** Returns whether {@linkcode slotsOf} is only an upper bound, because the order of messages decides. */
 function isBound({ lists, listPolicy, peaks }: Schedule, worker: number): boolean {
   if (lists) return listPolicy?.name === "elastic";
   return peaks === undefined || peaks[worker]!.least < peaks[worker]!.most;
 }
 
-/** Bytes that a limit counts: those of the device, and the host's where the device has no own. */
+/** Bytes that a limit counts: of the device, and of the host if the device has no separate memory. */
 export function limitedBytes({ device, host }: StageMemory, name: DeviceName): number {
   return totalBytes(device) + (hasOwnMemory(name) ? 0 : totalBytes(host));
 }
@@ -188,8 +188,8 @@ export function totalMemory(memory: readonly StageMemory[]): number {
 /**
  * Plans the memory of each worker of a schedule.
  *
- * @param compiled its stages, and runs of the kernels for each micro-batch: each keeps activations of
- * its own.
+ * @param compiled the stages, and the number of kernel runs for each micro-batch; each run keeps its
+ * activations.
  */
 export function planWorkers(
   compiled: CompiledStages & Pick<CompiledRun, "halves" | "mirrored">,
@@ -265,7 +265,7 @@ interface StateBytes {
   readonly state: number;
 }
 
-/** Pieces of tensors between who holds them and the file: fetched, on their way, looked at. */
+/** Pieces of a tensor in memory between its holder and the file: fetched, in transit, or checked. */
 const PIECES = 4;
 
 /** @param stepBytes of a step that is kept. */
@@ -311,7 +311,7 @@ const NOTHING: ActorBytes = {
   runtime: 0,
 };
 
-/** Plans what a run holds beside its stages, and all that it holds. */
+/** Plans the memory of a run in addition to its stages, and the total. */
 export function planRunMemory(options: RunMemoryOptions): RunMemory {
   const { compiled: { memory }, schedule, replicas, runtime } = options;
   if (runtime === "serial") return planSerial(options);
@@ -351,7 +351,7 @@ function planActor(options: RunMemoryOptions, worker: number): ActorBytes {
   const libraries = [...held.map(({ stage }) => stage), ...mirrors].map((stage) =>
     planLibrary([programs[stage]!], optionsOf(compiled, stage), name)
   );
-  // Sums come from one worker while those of the own stages go to another.
+  // Sums arrive from one worker while the sums of the worker's stages are sent to another.
   const mirrorBytes = [
     ...mirrors,
     ...held.flatMap(({ stage }) => compiled.mirrored?.[stage] === undefined ? [] : [stage]),
@@ -360,7 +360,7 @@ function planActor(options: RunMemoryOptions, worker: number): ActorBytes {
   for (const { stage, pipeline } of held) {
     const most = countSlots(slotsOf(schedule, worker, stage, pipeline));
     slots += most;
-    // The array of an activation comes back with its gradient, so there are no more of them.
+    // The gradient returns in the array of its activation, so there are no additional arrays.
     messages += most * outputBytes(programs[stage]!, halves);
   }
   return {
@@ -382,7 +382,7 @@ function placeBytes(isolation: PlaceName, library: ReturnType<typeof libraryByte
   return PROCESS_BYTES + isolates + library.process + library.isolate;
 }
 
-/** The rows in which all copies of a stage are, where workers add gradients in memory that all see. */
+/** Bytes of the shared rows in which workers add the gradients of the copies of a stage. */
 function rowBytes({ compiled: { programs, stage }, ...options }: RunMemoryOptions): number {
   return copiesOf(options.schedule, options.replicas).reduce((sum, copies, index) => {
     const isShared = sharesRows(options, options.isolation, copies.length);
@@ -390,7 +390,7 @@ function rowBytes({ compiled: { programs, stage }, ...options }: RunMemoryOption
   }, 0);
 }
 
-/** The chunks of an all-reduce under way for a copy of a stage: its own, the others' parts, the sum. */
+/** Bytes of the chunks in transit of a stage copy: its own parts, the others' parts, and the sums. */
 function chunkBytes(options: RunMemoryOptions, index: number): number {
   const { compiled: { programs, stage }, coarsening, schedule, replicas, isolation } = options;
   const copies: readonly StageCopy[] = copiesOf(schedule, replicas)[index]!;

@@ -1,6 +1,6 @@
 /**
- * A run that would need more memory than it may is refused before it begins, with the cheapest
- * change that would fit.
+ * Memory limits: a run that would exceed a limit is refused before it starts. The error names the
+ * cheapest change that would fit.
  *
  * @module
  */
@@ -29,7 +29,7 @@ import { type CompiledRun, limitedBytes } from "./memory.ts";
 interface Change {
   readonly flags: string;
   readonly options: Partial<CompileOptions>;
-  /** The schedule, where it is another; only good to plan with. */
+  /** The schedule, if it differs; for planning only. */
   readonly schedule?: Schedule;
 }
 
@@ -74,7 +74,10 @@ function changesOfMemory({ compiled, schedule, devices }: LargeRun): Change[] {
   return [...full, ...single, ...pairs, joined(single), ...idle];
 }
 
-/** Fewer micro-batches in flight, if messages decide: limits that fill all workers, then the rest. */
+/**
+ * Returns changes to fewer micro-batches in flight, for message-driven schedules: first the limits that
+ * keep all workers busy, then the others.
+ */
 function fewerInFlight(schedule: Schedule): readonly [Change[], Change[]] {
   const { name, peaks, injectionLimit, workers } = schedule;
   const { reads = [] } = scheduleDefinitions.find((one) => one.name === name) ?? {};
@@ -112,10 +115,11 @@ function changesOfTensors({ options: { model }, compiled, devices }: LargeRun): 
 }
 
 /**
- * The first change that brings a run within a limit; how far the best goes, where none does.
+ * Returns the first change that brings a run within a limit; if there is none, the change that comes
+ * closest.
  *
- * @param measure bytes of a run of which there may be so many.
- * @param otherwise what to do where none does.
+ * @param measure returns the bytes of a run that count towards the limit.
+ * @param otherwise advice if no change is sufficient.
  */
 function advise(
   { options, schedule, compiled, devices }: LargeRun,
@@ -153,7 +157,7 @@ interface PlacedRun extends LargeRun {
  */
 export function assertDevicesHold(run: PlacedRun): void {
   assertTensors(run);
-  // A serial run has each stage once, whatever its workers would hold.
+  // A serial run holds each stage once, independent of the workers of its schedule.
   if (run.runtime !== "serial") {
     for (const [device, workers] of workersByDevice(run)) assertAdapter(run, device, workers);
   }
@@ -166,7 +170,7 @@ interface NamedTensor {
   readonly byteLength: number;
 }
 
-/** The largest tensor of a model: what one of its kernels reads or computes, or what steps a parameter. */
+/** Returns the largest tensor of a model: of a kernel, or of a trained parameter in F32. */
 function largestTensor({ model }: CompiledRun, name: DeviceName): NamedTensor {
   const { programs, layers } = model;
   const values = programs.map(({ models, overwrites = [] }) =>

@@ -17,15 +17,13 @@ import { EVENT_PREFIX } from "../run_folder/metrics_file.ts";
 import type { TrainingRun } from "./training_run.ts";
 
 /**
- * What an event measures.
- *
- * @returns undefined for an event that measures nothing.
+ * Returns the measurements of an event; undefined for events without measurements.
  */
 export function metricsOf(run: TrainingRun, event: TrainEvent): Metrics | undefined {
   if (event.type !== "step" && event.type !== "skip" && event.type !== "evaluation") return;
   const { loss } = event, job = event.type === "step" ? event.job : undefined;
   const common = {
-    // That of a job counts its own steps.
+    // The event of a job has the step of the job.
     step: job === undefined ? event.step : run.progress.step,
     time: Date.now(),
     seconds: (performance.now() - run.began) / 1000,
@@ -58,7 +56,7 @@ interface Scalar {
   readonly value: number;
   /** Unit in UCUM; absent for plain numbers. */
   readonly unit?: string;
-  /** The worker of which it tells. */
+  /** The measured worker, if there is one. */
   readonly worker?: number;
 }
 
@@ -98,7 +96,7 @@ export function scalarsOf(metrics: Metrics): Scalar[] {
 }
 
 /**
- * Tells OpenTelemetry what a run measures: `troupe.train.step`, and gauges such as
+ * Reports the measurements of a run to OpenTelemetry: `troupe.train.step`, and gauges such as
  * `troupe.train.loss`, `troupe.train.eval.loss` and, with the attribute `troupe.worker`,
  * `troupe.train.memory.worker`.
  *
@@ -148,7 +146,7 @@ export function crc32c(bytes: Uint8Array): number {
   return (crc ^ 0xffffffff) >>> 0;
 }
 
-/** A checksum as it is stored: that of bytes with checksums in them would be a poor one. */
+/** Masks a checksum for storage: the CRC of data that contains CRCs is weak. */
 const masked = (crc: number): number => (crc >>> 15 | crc << 17) + 0xa282ead8 >>> 0;
 
 /** A record: its length in 8 bytes, their checksum, its bytes, their checksum; little-endian. */
@@ -218,7 +216,7 @@ export function tensorboard(directory: string): Tracker {
   });
 }
 
-/** Makes a file that is not there yet: TensorBoard reads them in the order of their seconds. */
+/** Creates a new file. TensorBoard reads files in the order of the seconds in their names. */
 function makeFile(directory: string, seconds: number): [path: string, file: Deno.FsFile] {
   Deno.mkdirSync(directory, { recursive: true });
   for (;; seconds++) {
@@ -251,7 +249,7 @@ const timed = (time: number) => new BinaryWriter().tag(EVENT.wallTime, Bit64).do
 const versionEvent = (time: number) =>
   timed(time).tag(EVENT.fileVersion, LengthDelimited).string("brain.Event:2").finish();
 
-/** Says that what files before have of a step and those after it no longer counts. */
+/** Invalidates the values of a step and of later steps in earlier files. */
 const startEvent = (time: number, step: number) =>
   timed(time).tag(EVENT.step, Varint).int64(step)
     .tag(EVENT.sessionLog, LengthDelimited).fork()

@@ -47,12 +47,12 @@ export function rankMap({ map }: MpiRunOptions, workers: number): readonly numbe
 /**
  * The job of this process. MPI opens and closes once in a process, so there is one job.
  *
- * [Note: first the job] Ranks wait for each other when they join, so rank 0 joins before it checks its
+ * [Note: join first] Ranks wait for each other when they join, so rank 0 joins before it checks its
  * options: if it refused earlier, the others would wait forever.
  */
 let joined: Promise<WatchedJob> | undefined;
 
-/** A job, and what binds this rank to `troupe launch`. */
+/** A job, and the connection of this rank to `troupe launch`. */
 interface WatchedJob {
   readonly job: Job;
   readonly watch: LaunchWatch | undefined;
@@ -91,7 +91,7 @@ export function abandonJob(): void {
   isLost = true;
 }
 
-/** The job as rank 0 has it; disposing of it ends the job, unless that is done further out. */
+/** The job, seen from rank 0. Disposing of it ends the job, unless an outer call does that. */
 interface Led extends AsyncDisposable {
   /** Rejects when the job is lost. */
   readonly lost: Promise<never>;
@@ -100,7 +100,7 @@ interface Led extends AsyncDisposable {
 /**
  * Joins the job as rank 0.
  *
- * @param facts what the run was asked to do, which must be the same on all ranks.
+ * @param facts the options of the run, which must be equal on all ranks.
  */
 export async function lead(options: MpiRunOptions, facts?: Facts): Promise<Led> {
   const isOutermost = joined === undefined, joint = await join(options, facts);
@@ -131,7 +131,7 @@ export async function rankTransport(
  * Lends this rank to the run that rank 0 leads, until that is over.
  *
  * @param facts as of {@linkcode lead}.
- * @returns whether it could; where it could not, another rank says why.
+ * @returns false if this rank could not join; another rank then reports the reason.
  */
 export async function follow(options: MpiRunOptions, facts?: Facts): Promise<boolean> {
   const joint = await join(options, facts).catch(async (error) => {
@@ -147,10 +147,10 @@ export async function follow(options: MpiRunOptions, facts?: Facts): Promise<boo
 const LOOK_MS = 60_000;
 
 /**
- * Makes sure that every rank of a run sees the files from which its first weights come, and may write
- * to the folder of its checkpoints, unless rank 0 gathers all.
+ * Checks that every rank can read the files of the initial weights and write to the folder of
+ * checkpoints, unless rank 0 gathers all weights.
  *
- * @throws {RangeError} naming a rank that does not, and saying what to do.
+ * @throws {RangeError} with a rank that cannot, and the remedy.
  */
 export async function checkShared(
   { state, checkpoint, mpi }: Pick<PreparedRun, "state" | "checkpoint" | "mpi">,

@@ -3,7 +3,7 @@
  *
  * [Note: one handler] `system.failed` lives as long as the system. A promise that is raced against it
  * stays reachable from it, and so does its value: a copy of all weights for each `Save`. So it gets
- * one handler, which knows only the calls that still wait.
+ * one handler, which references only pending calls.
  *
  * [Note: looks, not moments] A stall is a number of successive looks without activity. A machine that
  * was suspended, or whose clock has jumped, has missed some looks and seen none, so that time does not
@@ -11,7 +11,7 @@
  *
  * [Note: the wrong copy] Steps are deterministic: a worker that computes correctly has the same
  * digests whenever a step is taken. So among the digests of a stage in all tries of a step, the most
- * frequent one is right, also if there are two copies only.
+ * frequent one is right, even if there are only two copies.
  *
  * @module
  */
@@ -105,7 +105,7 @@ export class StallWatch {
   readonly #timer: ReturnType<typeof setInterval> | undefined;
 
   /**
-   * Starts to look.
+   * Starts watching.
    *
    * @param stallMs the usual limit; an eighth of it is the time between looks.
    * @param onStall called once for each wait that exceeds its limit.
@@ -142,16 +142,16 @@ export class StallWatch {
     this.#limitMs = Infinity;
   }
 
-  /** Stops to look. */
+  /** Stops watching. */
   close(): void {
     clearInterval(this.#timer);
   }
 }
 
-/** A worker whose process or thread shows no sign of life within this time has not started. */
+/** Milliseconds within which a worker must start. */
 const START_MS = 30_000;
 
-/** A worker that is stopped has nothing to finish. */
+/** Milliseconds before a stopped worker is killed; it has nothing to finish. */
 const STOP_GRACE_MS = 1000;
 
 const newSystem = ({ seed, observer, transport }: EngineOptions) =>
@@ -164,7 +164,7 @@ const newSystem = ({ seed, observer, transport }: EngineOptions) =>
 const heapLimitOf = (options: EngineOptions, isolate: PlaceName) =>
   transportTo(isolate, options)?.limitsMemory ? options.heapLimitMb : undefined;
 
-/** Returns whether the state of workers can be read piece by piece; a journal has no record of it. */
+/** Returns whether the state of workers can be read in pieces; journals do not record such reads. */
 const isReadable = ({ journal, system, freezes }: EngineOptions) =>
   !journal && (!system || freezes === true);
 
@@ -191,7 +191,7 @@ function supervisorInit(
 /** A supervisor with its workers. */
 class PipelineEngine implements Engine {
   readonly ahead: number;
-  /** Undefined for a journal or a given system: there, one message of each worker brings its state. */
+  /** Undefined with a journal or a given system: then each worker sends its state in one message. */
   readonly held: HeldState | undefined;
   readonly #planner: StepPlanner;
   readonly #system: System;
@@ -200,7 +200,7 @@ class PipelineEngine implements Engine {
   readonly #verifier: Verifier | undefined;
   /** True if no step has been taken since all copies were compared. */
   #isCompared = true;
-  /** Steps that are waited for; any other question counts as `ahead` of them. */
+  /** Number of pending steps; any other pending question counts as `ahead` steps. */
   #waiting = 0;
 
   constructor(
@@ -457,19 +457,19 @@ async function withJournal(prepared: PreparedRun, nth: number): Promise<Prepared
 /** Tries of a step. */
 const TRIES_MAX = 3;
 
-/** Wrong results of a worker, after which it is excluded. */
+/** Number of wrong results after which a worker is excluded. */
 const WRONG_MAX = 2;
 
 /** Steps between two comparisons of weights and moments. */
 const COMPARE_EVERY = 4;
 
-/** Ports of a verifier. */
+/** Options of a {@linkcode Verifier}. */
 interface VerifierOptions {
   /** For each stage, its copies. */
   readonly copies: readonly (readonly StageCopy[])[];
   /** Ends a worker, so that the run moves to the others; rejects. */
   readonly exclude: (worker: number, why: string) => Promise<unknown>;
-  /** Reports in words that a step is taken again. */
+  /** Receives a line for each repeated step. */
   readonly onDoubt?: ((line: string) => void) | undefined;
 }
 

@@ -88,7 +88,7 @@ export function assertTrainable(schedule: Schedule): void {
   assertInput(!isOwn, cannot, "your schedule must have action lists", received);
 }
 
-/** Returns whether a schedule without flushes is PipeDream or PipeDream-2BW by whatever name. */
+/** Returns whether a schedule without flushes equals PipeDream or PipeDream-2BW; its name may differ. */
 function isKnown({ workers, microBatches, updates, lists, listPolicy, weightVersions }: Schedule) {
   const name = updates === "every-backward" ? "pipedream" : "pipedream-2bw";
   const known = createSchedule(name, { workers, microBatches });
@@ -99,7 +99,7 @@ function isKnown({ workers, microBatches, updates, lists, listPolicy, weightVers
 /**
  * Refuses recomputations (R) that the workers cannot serve.
  *
- * [Note: what an R is good for] Recomputed activations are in memory that all micro-batches of a stage
+ * [Note: order of an R] Recomputed activations are in memory that all micro-batches of a stage
  * share; otherwise nothing would be saved. So an R must be the last action of its worker on the copy of
  * the stage before the backward that reads it: it may precede the actions of other stages, and
  * fill the time in which the gradient is on its way. A stage keeps inputs only, or all: where it has an
@@ -155,7 +155,7 @@ interface CommitOptions {
   readonly sync: string;
   /** The most that the norm of all gradients may be. */
   readonly clip?: number | undefined;
-  /** In which type weights and gradients are stored. */
+  /** Type of stored weights and gradients. */
   readonly precision: string;
   /** Factor of the loss. */
   readonly lossScale?: number | "dynamic" | undefined;
@@ -174,9 +174,9 @@ const UNFLUSHED = {
 } satisfies Record<keyof CommitOptions, unknown>;
 
 /**
- * Refuses what a schedule without flushes cannot serve. Its stages step their optimizers one by one,
- * while others still compute: there is no moment at which all gradients of a step are there, to be
- * added over replicas or ties, measured for clipping, or found not to be finite.
+ * Refuses options that a schedule without flushes cannot support. Its stages step their optimizers one
+ * by one while other stages still compute, so the gradients of a step never exist all at the same time:
+ * they cannot be added over replicas or ties, measured for clipping, or checked together.
  *
  * @throws {RangeError} naming the option.
  *
@@ -231,7 +231,7 @@ export function chooseSchedule(
   checkSameSize(scheduleOptions, sizes);
   const { activationLimit, weightBacklog } = scheduleOptions;
   const reader = readerOf(asked), reads = (name: string) => reader.reads?.includes(name) ?? false;
-  // What the schedule itself does not read is the policy's.
+  // Options that the schedule does not read belong to the policy.
   const isElastic = policy === "elastic";
   // With an interval, W computes a whole backward once more.
   const isWhole = recomputeInterval !== undefined && reads("weightBacklog");
@@ -416,9 +416,9 @@ function compileServable(options: FilledOptions, schedule: Schedule): CompiledRu
 }
 
 /**
- * Returns whether a run moves to other workers when one is lost: by default where stages have copies.
+ * Returns whether a run moves to other workers when one is lost; by default if stages have copies.
  *
- * @throws {RangeError} naming the first option that is in the way of a move that was asked for.
+ * @throws {RangeError} with the first option that prevents a requested move.
  */
 function canMove(schedule: Schedule, options: FilledOptions): boolean {
   const { failover, runtime, replicas, supervisor, worker, jobs, buddy } = options;
@@ -430,7 +430,7 @@ function canMove(schedule: Schedule, options: FilledOptions): boolean {
   return reason === undefined && runtime !== "serial" && (isAsked || isUseful);
 }
 
-/** Refuses mirrors of stages where none has one copy only, or where the run could not move to them. */
+/** Refuses mirrors if each stage has several copies, or if the run could not move to the mirrors. */
 function assertMirrorable(
   schedule: Schedule,
   { failover, replicas, runtime, supervisor, worker }: FilledOptions,
@@ -482,7 +482,7 @@ function verificationOf(
   return { mode, every: verifyEvery ?? 4 };
 }
 
-/** Refuses a supervisor or workers of the user's where there are none, or none that are replayed. */
+/** Refuses the user's actors in runs without actors, and in journals if they cannot be replayed. */
 function refuseOwnActors({ runtime, journal, supervisor, worker }: FilledOptions): void {
   const cannot = "train with a supervisor or workers of your own";
   const hasActors = runtime !== "serial" || !(supervisor ?? worker);
@@ -494,7 +494,7 @@ function refuseOwnActors({ runtime, journal, supervisor, worker }: FilledOptions
   assertInput(isPlayed, "write a journal", must, "a package");
 }
 
-/** Makes sure that the files of the run can be written, and that its processes can start. */
+/** Checks that the files of the run can be written and that its processes can start. */
 async function openOutputs(
   { runtime, isolation, announce, ...options }: FilledOptions & { readonly isolation: PlaceName },
 ): Promise<Pick<PreparedRun, "checkpoint" | "journal">> {

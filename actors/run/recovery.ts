@@ -17,8 +17,8 @@
  * snapshots, and no process gathers the weights.
  *
  * [Note: one snapshot] Memory has room for one snapshot: the next replaces it, tensor by tensor. If a
- * worker dies during that, the run restarts from the base. On disk, the next snapshot is written beside
- * the last, which is then removed.
+ * worker dies during that, the run restarts from the base. On disk, the next snapshot is written next to
+ * the last one, which is then removed.
  *
  * @module
  */
@@ -46,7 +46,7 @@ import type { Engine } from "./engine.ts";
 import { type Hosts, type ResizeCause, TooFewWorkersError } from "./hosts.ts";
 import { KEPT_BYTES, StepLog } from "./step_log.ts";
 
-/** Fewest steps between two snapshots, whatever the size of their micro-batches. */
+/** Minimum number of steps between two snapshots, for any size of their micro-batches. */
 export const SNAPSHOT_STEPS = 10;
 
 /** A worker failed, and its step with it. */
@@ -73,7 +73,7 @@ export class WedgedError extends Error {
   /**
    * Makes an error that says how to continue.
    *
-   * @param message the workers that wait, and for what.
+   * @param message the waiting workers and the inputs they wait for.
    * @param checkpoint path of the last checkpoint.
    */
   constructor(message: string, checkpoint: string | null) {
@@ -133,7 +133,7 @@ export class Retries {
     });
   }
 
-  /** Notes progress: work was done that had not been done before. */
+  /** Notes progress: work that is not a repetition. */
   gotOn(): void {
     for (const count of this.#workers.values()) count.gotOn();
     this.#lastMessage = undefined;
@@ -280,22 +280,22 @@ export interface RecoveryOptions extends RetryOptions {
   readonly snapshots: Snapshots;
   /** True if workers write checkpoints, which are then the only snapshots. */
   readonly isSharded?: boolean | undefined;
-  /** Reports in words that the run continues after a failure. */
+  /** Receives a line when the run continues after a failure. */
   readonly announce: (line: string) => void;
   /** Gets each failure after which the run continues. */
   readonly onLost?: ((lost: WorkerLost) => void) | undefined;
-  /** Moves the run if survivors hold all stages; all workers restart unless given. */
+  /** Moves the run if survivors hold all stages. Default: all workers restart. */
   readonly hosts?: Hosts | undefined;
 }
 
-/** Notes where a state that was read has been saved: from now on the workers can restart from there. */
+/** Records where a state was saved; from then on the workers can restart from it. */
 type Kept = (state: StateOf<TensorSource>) => void;
 
 /** An engine that restarts its workers when one of them fails. */
 export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "evaluate" | "close"> {
   readonly #open: (state: StateOf<TensorSource>) => Promise<Engine>;
   readonly #retries: Retries;
-  /** The same for lost workers that are replaced while the others keep the state. */
+  /** Counts the failures of lost workers that are replaced while the others keep the state. */
   readonly #replacements: Retries;
   /** Aborted by `close`, which ends the delay before an attempt. */
   readonly #closing = new AbortController();
@@ -382,9 +382,9 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
   }
 
   /**
-   * Reads the current weights and moments, from the beginning again if a worker fails meanwhile.
+   * Reads the current weights and moments; if a worker fails meanwhile, starts again.
    *
-   * @param use reads them; it may note then or later that they are saved.
+   * @param use reads them, and may call `kept` then or later when they are saved.
    */
   read<T>(use: (state: HeldState, kept: Kept) => Promise<T>): Promise<T> {
     return this.#whenDrained(async (engine) => {
@@ -407,7 +407,7 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
     return written;
   }
 
-  /** Closes the engine, also while it starts. */
+  /** Closes the engine, even while it starts. */
   async close(): Promise<void> {
     this.#closing.abort();
     await this.#current.catch(() => {});
@@ -451,11 +451,11 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
     this.#current.catch(() => {});
   }
 
-  /** Moves the run to the survivors, and to others in the place of lost workers. */
+  /** Moves the run to the remaining workers and to replacements of lost ones. */
   #shrink(hosts: Hosts, error: WorkerLostError, remains: Remains): void {
     const { lost } = error, workers = this.#workersAfter(hosts, error, remains.workers);
     if (workers < hosts.minWorkers) {
-      // The step is the answer; the next question meets the same loss.
+      // The committed step is returned; the next call fails with the same loss.
       if (remains.committed) return;
       throw new TooFewWorkersError(lost, hosts.minWorkers);
     }
@@ -463,7 +463,7 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
     this.#move(hosts, workers, why, lost.isInStep && !remains.committed ? 1 : 0);
   }
 
-  /** Returns the workers after a loss: where a lost one can start again, it may fail `retries` times. */
+  /** Returns the number of workers after a loss. A worker that can restart may fail `retries` times. */
   #workersAfter(hosts: Hosts, error: WorkerLostError, remaining: number): number {
     if (error.lost.isExcluded) return this.#mostWorkers = remaining;
     if (hosts.available) return Math.max(remaining, Math.min(hosts.available(), this.#mostWorkers));
@@ -483,7 +483,7 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
     this.#move(hosts, workers, { cause: "joined", message: "workers have joined" }, 0);
   }
 
-  /** Moves the run. The state is in memory until the new workers are ready, also if some are lost. */
+  /** Moves the run. The state stays in memory until the new workers are ready, even if some are lost. */
   #move(
     hosts: Hosts,
     workers: number,
@@ -534,7 +534,7 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
       try {
         return await run(await tried);
       } catch (error) {
-        // Of several calls that fail together the first one restarts; each is then repeated.
+        // If several calls fail together, only the first one restarts the workers; all are repeated.
         if (tried === this.#current) this.#recover(error);
         const remains = error instanceof WorkerLostError ? error.lost.remains : undefined;
         if (isStep && this.options.hosts && remains?.committed) return remains.committed as T;
@@ -542,7 +542,7 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
     }
   }
 
-  /** The same for a call that makes progress. */
+  /** Runs a call as `#outlive`, and notes the progress. */
   async #getOn<T>(run: (engine: Engine) => Promise<T>, isStep = false): Promise<T> {
     const result = await this.#outlive(run, isStep);
     this.#retries.gotOn();
@@ -550,7 +550,7 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
     return result;
   }
 
-  /** The same for a call that needs an empty pipe, which repeated steps may have filled. */
+  /** Runs a call that needs an empty pipeline, which repeated steps may have filled. */
   #whenDrained<T>(run: (engine: Engine) => Promise<T>): Promise<T> {
     return this.#getOn(async (engine) => {
       await engine.drain();
@@ -580,7 +580,7 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
       const at = this.#log.end;
       if (!engine.held) return void await this.#gather(engine);
       const mayOverwrite = this.#base !== undefined;
-      // A half overwritten snapshot is not a state to restart from.
+      // A partly overwritten snapshot cannot be used for a restart.
       if (snapshots.place === "memory" && mayOverwrite) this.#snapshot = undefined;
       const state = await snapshots.take(engine.held, mayOverwrite);
       if (snapshots.place === "disk") return this.#rebase(state, at);
@@ -601,7 +601,7 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
   /** Makes a state the base of later restarts. @param at position of the step after it. */
   #rebase(state: StateOf<TensorSource>, at: number): void {
     const log = this.#log;
-    // Without the steps between the state and the log it is of no use.
+    // The state is useless without the steps between it and the log.
     if (this.options.retries === 0 || at < log.start) return;
     this.#base = state;
     log.dropBefore(at);

@@ -100,7 +100,7 @@ export function assertWritten(
 async function checkWritable(path: string): Promise<void> {
   try {
     const known = await Deno.stat(path).catch(() => undefined);
-    if (known?.isFifo) throw new TypeError("a pipe"); // to open one waits for its other end
+    if (known?.isFifo) throw new TypeError("a pipe"); // opening a pipe waits for its other end
     await Deno.writeTextFile(path, "", { append: true });
     // A run that is refused after this leaves nothing.
     if (!known) await Deno.remove(path);
@@ -114,11 +114,11 @@ export interface OpenBlackBox {
   /** Writes the file, while there is one. */
   readonly observer: ObserverSpec;
   /**
-   * Begins the file of a start of the workers. The file of a loss, or of a run that was killed, is
-   * kept beside it.
+   * Starts a new file when the workers start. The file of a failure or of a killed run is kept as
+   * `black-box.lost`.
    *
-   * @param isMoved True if the workers are others than the options say, which no replay can repeat:
-   *   there is no file until they are those again.
+   * @param isMoved True if the run has moved to other workers, which a replay cannot repeat: no file is
+   *   written then.
    */
   begin(isMoved: boolean): void;
   /** Removes the file, as the run has ended well. */
@@ -142,11 +142,11 @@ const BOX_STEPS = 100;
 const BOX_FLOPS = 1e8;
 
 /**
- * Opens the black box of a run: by default only where it can be replayed, there is a folder, and the
+ * Opens the black box of a run: by default only if it can be replayed, the run has a folder, and its
  * actions are not short.
  *
  * @param args Arguments of `troupe train` that repeat the run; undefined for a script.
- * @throws {RangeError} when one is asked for that could not be replayed.
+ * @throws {RangeError} when a black box is requested that could not be replayed.
  */
 export function openBlackBox(run: BoxedRun, args: readonly string[] | undefined) {
   const { out, blackBox, schedule, runtime, reduce, link, journal, system, replicas, resume } = run;
@@ -214,7 +214,7 @@ function bytesOfStep({ model, stage, schedule, halves, replicas }: BoxedRun): nu
   const outputs = programs.map((program) => outputBytes(program, halves));
   const bytesAt = (index: number) => {
     const sent = outputs[index]! + (outputs[index - 1] ?? 0);
-    // Of an all-reduce, the parts and the sums.
+    // An all-reduce brings parts and sums.
     const reduced = copies[index]!.length > 1 ? 2 * gradientBytes(programs[index]!, stage) : 0;
     return schedule.microBatches * sent + reduced;
   };

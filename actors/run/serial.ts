@@ -198,7 +198,7 @@ class UnflushedSerialEngine implements Engine {
   readonly ahead = 0;
   readonly #planner: StepPlanner;
   readonly #trace: SerialTrace;
-  /** Micro-batches and updates since the pipe would have been empty. */
+  /** Micro-batches and updates since the last drain. */
   #microBatches = 0;
   #updates = 0;
 
@@ -240,7 +240,7 @@ class UnflushedSerialEngine implements Engine {
     trace: SerialTrace,
     dropout?: DropoutKey,
   ): Promise<Float32Array> {
-    // By key: a named value stays for all stages that take it.
+    // Values by key: a named value stays available for all stages that use it.
     let passed: KeyedArrays = {};
     for (const [s, { kernels }] of this.stages.entries()) {
       const run = () => kernels.forward(0, passed, fields, undefined, 0, dropout);

@@ -1,5 +1,5 @@
 /**
- * The steps of a run that are taken again if its workers start again.
+ * The log of the steps of a run that are repeated if its workers restart.
  *
  * @module
  */

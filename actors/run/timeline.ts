@@ -108,7 +108,7 @@ function flowsOf(spans: readonly Span[]): Flow[] {
 function leastMs(flows: readonly Flow[]): Map<string, number> {
   const least = new Map<string, number>();
   for (const { from, to } of flows) {
-    // Of a joint action only the last output has a time.
+    // Only the last output of a composed action has a time.
     if (from.actions.length > 1 || to.arrived === undefined) continue;
     const key = `${from.worker}/${to.worker}`, took = to.arrived - sentAt(from);
     least.set(key, Math.min(least.get(key) ?? Infinity, took));
@@ -179,7 +179,7 @@ export interface Gap {
   readonly end: number;
   /** Cause. */
   readonly kind: GapKind;
-  /** The same in words: `waits for worker 1: 2F0`. */
+  /** Description of the cause: `waits for worker 1: 2F0`. */
   readonly cause: string;
   /** The action on another worker that ended last before the gap closed, if the worker waited for one. */
   readonly by?: { readonly worker: number; readonly name: string } | undefined;
@@ -317,8 +317,8 @@ export interface StepTimeline {
  * of a pipeline that seem to arrive before they were sent.
  *
  * @param traces Actions of each worker.
- * @param replicas data-parallel replicas, each with as many of the workers.
- * @throws {SyntaxError} if the name of an action is none.
+ * @param replicas number of data-parallel replicas, which share the workers equally.
+ * @throws {SyntaxError} if the name of an action is invalid.
  *
  * @example
  * ```ts

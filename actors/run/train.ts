@@ -37,7 +37,7 @@ import type { PreparedRun } from "./events.ts";
 import { openRun } from "./training_run.ts";
 
 /**
- * Calls functions one after the other, also when some of them fail.
+ * Calls functions one after the other, even if some of them fail.
  *
  * @param errors earlier errors, in order.
  * @throws the first error of all, with the later ones as its `suppressed`.
@@ -87,16 +87,16 @@ export { NonFiniteError } from "../gradients/commit.ts";
  * the checkpoint, but a run with other pauses has other bits.
  *
  * @throws {RangeError} or {@linkcode TypeError} when an option cannot be served, before anything runs.
- * @throws {RangeError} when another run has the folder for checkpoints, or has left some there and
- * neither `resume` nor `checkpoint.overwrite` decides about them, before anything runs.
- * @throws {NonFiniteError} when a loss or gradient is not finite: the weights of the step before
- * stay, but not without flushes; or when a weight that would be saved is not: the checkpoints before
- * it stay. Where the data is not finite, the error names field, micro-batch and row.
+ * @throws {RangeError} when another run uses the folder of checkpoints, or the folder contains its
+ * checkpoints and neither `resume` nor `checkpoint.overwrite` is given, before anything runs.
+ * @throws {NonFiniteError} when a loss or gradient is not finite: with flushes the weights of the
+ * previous step stay; or when a weight to save is not finite: earlier checkpoints stay. If the data is
+ * not finite, the error names the field, the micro-batch and the row.
  * @throws {RangeError} when the data ends before the run.
  * @throws {Error} when the data throws: an error of the same built-in class that names the step, with
  * the data's own as its `cause`.
- * @throws {TypeError} when a micro-batch is not what the model reads; of the first step, and of those
- * held out, before anything runs. Checkpoints of the steps before it stay.
+ * @throws {TypeError} when the model cannot read a micro-batch: before anything runs for the first step
+ * and for held-out micro-batches, otherwise in its step. Earlier checkpoints stay.
  *
  * @example Your own model, split over two workers
  * ```ts
@@ -229,7 +229,7 @@ async function* trainHere(
       abandonJob();
     } else errors.push(error);
   } finally {
-    // A checkpoint that has begun becomes whole, however the run ends.
+    // A checkpoint that has begun is completed, regardless of how the run ends.
     const closing = [() => run.written(), () => run.close(), closeData, () => marker?.end()];
     await closeAll(errors, closing);
     box?.remove();
@@ -367,7 +367,7 @@ const nameOf = (schedule: unknown) =>
 /** Milliseconds within which signals count as one: a terminal and a parent may both send it. */
 const SAME_SIGNAL_MS = 1000;
 
-/** A signal that Ctrl-C aborts; disposing of it restores the system's reaction to Ctrl-C. */
+/** A signal that Ctrl-C aborts; disposing of it restores the default reaction to Ctrl-C. */
 interface Interrupt extends Disposable {
   readonly signal: AbortSignal;
 }

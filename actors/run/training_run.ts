@@ -276,8 +276,8 @@ export class TrainingRun {
   /**
    * Evaluates the held-out micro-batches.
    *
-   * @param isCounted whether this may be the best: not before the first step, where the weights are
-   * not the run's own, or were evaluated before.
+   * @param isCounted whether this can be the best evaluation: not before the first step, because the
+   * weights are not from this run, or were evaluated before.
    */
   async #evaluate(isCounted = true): Promise<TrainEvent> {
     const batches = this.data.heldOut, { step } = this.#progress;

@@ -380,7 +380,7 @@ export function runToResume(named: string, out?: string): string {
   throw refusal(`resume from ${quoted(named)}`, must, `none${meantRun(named)}`);
 }
 
-/** Returns the folder of a run, also for the folder of one of its checkpoints. */
+/** Returns the folder of a run, given that folder or the folder of one of its checkpoints. */
 export const runFolder = (path: string): string =>
   stepFolder(basename(path)) ? dirname(path) : path;
 

@@ -36,7 +36,7 @@ export interface RunFacts {
   readonly flags: RunRecord["flags"];
   /** Arguments of `troupe train` as typed; none of a script. */
   readonly command: readonly string[];
-  /** Arguments of `troupe train` that repeat the run, also without its configuration file. */
+  /** Arguments of `troupe train` that repeat the run, even without its configuration file. */
   readonly repeated?: readonly string[];
   /** Path of the script, or its URL. */
   readonly script?: string;

@@ -1,5 +1,5 @@
 /**
- * A general actor system: typed messages, two-lane mailboxes, supervision, and isolates in Deno
+ * A general actor system: typed messages, mailboxes with three lanes, supervision, and isolates in Deno
  * workers and processes. It knows nothing of training.
  *
  * @module

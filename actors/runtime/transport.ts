@@ -145,7 +145,7 @@ export interface RemoteIsolate {
   /** Kills the isolate, even if it is busy. */
   kill(): void;
   /** Resolves with the cause, as in "exited with code 3", when the isolate has ended and all its
-   * frames are received. It must resolve however the isolate ends. */
+   * frames are received. It must resolve in every case, regardless of how the isolate ends. */
   readonly gone: Promise<string>;
   /** Settles when all resources of the isolate are released. */
   readonly ended: Promise<void>;

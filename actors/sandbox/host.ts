@@ -323,7 +323,7 @@ interface Own extends Message {
   readonly type: "~handled" | "~down" | "~timer";
   readonly to: string;
   readonly bytes?: number;
-  /** Of the timer. */
+  /** Message of the timer. */
   readonly message?: Message;
 }
 

@@ -71,7 +71,7 @@ const TEXT_BYTES_MAX = 2 ** 26;
 /** Options of `deno` that make the configuration of the working folder count for nothing. */
 export const NO_CONFIG = ["--no-config", "--quiet"];
 
-/** The same, as environment variables. */
+/** These settings as environment variables. */
 export const NO_CONFIG_ENV = {
   DENO_NO_PACKAGE_JSON: "1",
   DENO_NO_UPDATE_CHECK: "1",
@@ -217,7 +217,7 @@ function graphOf(specifier: string, info: Info, npm: Locked): ModuleGraph {
   }
   const modules = [...found.values()].map(({ specifier, local }) => ({
     specifier,
-    // Of a text that is imported, `deno info` gives only the name.
+    // For imported text files, `deno info` reports only the name.
     local: local ?? (specifier.startsWith("file:") ? fileURLToPath(specifier) : undefined),
   }));
   const packages = [...found.values()].flatMap((one) => one.npmPackage ?? []);

@@ -113,7 +113,7 @@ export function grantsOf(cannot: string, permissions: Permissions): Grants {
 /** A connection to a sandbox. */
 interface Link {
   send(frame: unknown): void;
-  /** Ends it, however busy it is. */
+  /** Ends it, even if it is busy. */
   end(): void;
   /** Resolves with the cause when it has ended and nothing of it is left. */
   readonly ended: Promise<string>;
@@ -336,7 +336,7 @@ function commandOf(
   const own = join(folder, "cache");
   Deno.mkdirSync(own);
   for (const { name } of Deno.readDirSync(cache)) {
-    // What belongs to a database is found beside it.
+    // The other files of a database are next to it.
     if (name === KEPT || /-(wal|shm)$/.test(name)) continue;
     Deno.symlinkSync(join(cache, name), join(own, name));
   }

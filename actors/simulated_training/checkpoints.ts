@@ -190,7 +190,7 @@ function verify(
   );
 }
 
-/** The best checkpoint must be there, as `best.json` says, whatever has been kept beside it. */
+/** Checks that the checkpoint in `best.json` exists, regardless of which others were kept. */
 async function verifyBest(
   disk: SimulatedDisk,
   { best }: Promised,

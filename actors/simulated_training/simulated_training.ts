@@ -61,7 +61,7 @@ export interface SimulatedTrainingOptions {
   readonly pauseEvery?: number;
   /** Options of the schedule. */
   readonly options?: Partial<ScheduleOptions>;
-  /** Limits of lists whose later actions may run early; they are followed strictly unless given. */
+  /** Limits of lists whose later actions may run early. Default: they are followed strictly. */
   readonly elastic?: ElasticOptions;
   /** True for samples of four lengths, in turn. Default false. */
   readonly lengths?: boolean;
@@ -80,7 +80,7 @@ export interface SimulatedTrainingOptions {
   readonly mayMove?: boolean;
   /** True if a stage that one worker holds is mirrored by the next one. Default false. */
   readonly buddy?: boolean;
-  /** The step, from 1, from which on others join in the place of lost workers. Default: none join. */
+  /** Step, from 1, at which other workers start to replace lost ones. Default: none join. */
   readonly joinBefore?: number;
 }
 
@@ -425,7 +425,7 @@ export async function findExample(name: string, mayLose: boolean): Promise<Examp
   return await loadExample(name);
 }
 
-/** Loads the scenario of a module. @throws {TypeError} if there is none. */
+/** Loads the scenario of a module. @throws {TypeError} if the module exports no scenario. */
 export async function loadExample(path: string): Promise<Example> {
   const module = URL.canParse(path) ? path : pathToFileURL(path).href;
   const { scenario, configuration } = await import(module).catch((error: Error) => {

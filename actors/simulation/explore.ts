@@ -110,7 +110,7 @@ export async function explore<T, C = undefined>(
   return { runs: done, steps, distinct: hashes.size };
 }
 
-/** Makes a checked run: its result has a failure also if it differs from other runs. */
+/** Makes a checked run, which also fails if it differs from other runs. */
 export type CheckedRun = (change: Partial<SimulateOptions<never>>) => Promise<Run>;
 
 /** Returns a function that makes checked runs of a scenario. */

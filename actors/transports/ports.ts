@@ -66,8 +66,8 @@ export class PortChannel {
   send(frame: unknown, transfer: readonly Transferable[]): void {
     const numbered: Numbered = new Map([[this.#sent, frame]]);
     cloning(() => (checkTransfer(transfer), this.port.postMessage(numbered, [...transfer])));
-    // A closed port ignores the message and leaves its ports open, also if Deno has closed it because
-    // the other end is gone. To close a port that was moved does nothing.
+    // A closed port ignores the message and leaves its ports open, even if Deno has closed it because
+    // the other end is gone. Closing a port that was moved has no effect.
     closePorts(transfer);
     // Not incremented earlier, because a frame that cannot be cloned is not sent.
     this.#sent++;

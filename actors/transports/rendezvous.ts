@@ -7,7 +7,7 @@
  * the token; that is untested.
  *
  * [Note: owner of a folder] While its program lives, it holds a lock on the file `lock` in its
- * folder; the system releases the lock however the program dies. The file is renamed to `lock`
+ * folder; the system releases the lock whenever the program dies. The file is renamed to `lock`
  * after it is locked. So a folder whose `lock` can be locked is abandoned. When a program is
  * killed, its remaining processes remove the folder; when all are killed at the same time, the next
  * program removes it.

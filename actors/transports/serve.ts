@@ -287,7 +287,7 @@ export function serveWorker(connect?: (more: unknown) => WorkerConnector): void 
     });
     channel.listen();
   };
-  // Held until the worker ends, in whatever way; the root waits for the lock.
+  // Held until the worker ends for any reason; the root waits for the lock.
   locks.request(scope.name, () => {
     scope.postMessage("ready");
     return new Promise(() => {});

@@ -30,7 +30,7 @@ export interface PlaceOptions {
 /** The transports that a run can name: those of its system, or those of a new system. */
 export function knownTransports({ system, transport }: PlaceOptions): readonly Transport[] {
   const own = system?.transports ?? [];
-  // In a simulated system every place is local, whatever its name.
+  // In a simulated system every place is local, regardless of its name.
   return own.length > 0 ? own : transportsOf(transport);
 }
 

@@ -1,5 +1,5 @@
 /**
- * `troupe actors`: lists, inspects, adds and verifies actors and parts by name.
+ * `troupe actors`: lists, inspects, adds and verifies actors and components by name.
  *
  * @module
  */
@@ -128,7 +128,7 @@ function actorRows({ messages, permissions }: InspectedActor): string[][] {
 const labelled = (label: string, texts: readonly string[]): string[][] =>
   (texts.length > 0 ? texts : ["none"]).map((text, i) => [i === 0 ? label : "", text]);
 
-/** Returns a table with a line for each part. */
+/** Returns a table with a line for each component. */
 function showComponents(parts: readonly Component[]): string {
   const rows = parts.map(({ name, kind, from, integrity, isBuiltIn }) =>
     isBuiltIn
@@ -189,7 +189,7 @@ async function inspect(
   print(json ? JSON.stringify(inspectionRecord(hashed, actor)) : showInspection(hashed, actor));
 }
 
-/** Inspects an actor. Other parts are not run, as they need the permissions of a program. */
+/** Inspects an actor. Other components are not run, because they need the permissions of a program. */
 const inspectComponent = async (
   hashed: HashedModule,
   kind: ComponentKind,
@@ -232,7 +232,7 @@ async function verify(
   return code;
 }
 
-/** Compares the modules of a part with its hash; returns the record for `--json`, and its text. */
+/** Compares the modules of a component with its hash; returns the record for `--json`, and its text. */
 async function verifyComponent(part: Component, registry: Registry) {
   const { name, integrity, isBuiltIn } = part;
   if (isBuiltIn) return { name, isIntact: true, text: builtInText(part) };

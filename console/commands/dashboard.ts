@@ -1,5 +1,5 @@
 /**
- * `troupe dashboard` and `troupe playground`: serve a page, of a run from its folder or of schedules.
+ * `troupe dashboard` and `troupe playground`: serve the page of a run, from its folder, or of schedules.
  *
  * @module
  */

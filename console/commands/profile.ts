@@ -352,7 +352,7 @@ async function meterOptions(
 ): Promise<MeterOptions> {
   const { recompute: policies = ["none"], "micro-batch-size": samples = [1, 2, 4, 8] } = flags;
   const { precision: precisions = ["fp32"] } = flags;
-  // Of the precisions, only bf16 needs a library of its own.
+  // Only the precision bf16 needs a separate library.
   const precision = precisions.find((one) => one === "bf16") ?? precisions[0];
   const [device] = await resolveDevices(flags.device, { precision, announce: printError });
   const isolate = isolationFor("workers", flags.isolation, device.name);

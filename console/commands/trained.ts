@@ -94,7 +94,8 @@ export type TokenizerSource = TokenizerName | "none" | TokenizerPlaces;
 const SIZES: ReadonlyMap<number, TokenizerName> = new Map([[256, "bytes"], [50_257, "gpt2"]]);
 
 /**
- * Returns the tokenizer of a folder with weights: its file, or Troupe's tokenizer with as many ids.
+ * Returns the tokenizer of a folder with weights: its file, or Troupe's tokenizer with the same number
+ * of ids.
  *
  * @param vocab ids of the model.
  */

@@ -132,7 +132,7 @@ interface BoundedList<T> {
 
 /**
  * A list of at most `most` entries. When it is full, it keeps one of each pair of neighbours; from
- * then on, each entry stands for twice as many added ones.
+ * then on, each entry represents twice the number of added entries.
  */
 export class ThinnedList<T> implements BoundedList<T> {
   entries: T[] = [];

@@ -322,7 +322,7 @@ export async function relaunch(job: Relaunch): Promise<number> {
   }
 }
 
-/** The error if no rank started, for example on an unknown host. Another try would fail too. */
+/** Returns the error if no rank started, for example on an unknown host. Another try would fail too. */
 const neverBegan = ({ code, stalled }: JobEnd) =>
   new Error(
     `Cannot launch: the launcher must start the ranks, received ${

@@ -57,7 +57,7 @@ function hydraDeath(text: string): Death {
   const [, pid, host] = /^= +PID (\d+) RUNNING AT (\S+)/m.exec(text) ?? [];
   const [, signal] = /EXIT STRING: (.+\(signal \d+\))/.exec(text) ?? [];
   const [, code] = /EXIT CODE: (\d+)/.exec(text) ?? [];
-  // Hydra names the first dead rank, also where it has killed it after the death of another.
+  // Hydra names the first dead rank, even if it has killed that rank after the death of another.
   const cause = signal?.startsWith("Killed") ? ", perhaps after another rank" : "";
   return {
     ...pid !== undefined && { pid: Number(pid), host: host! },

@@ -219,7 +219,7 @@ const ACTIONS_MAX = 2 ** 18;
 
 /**
  * Formats the timeline of a schedule as JSON: workers are tracks with actions and bubbles, flows
- * connect actions to those that need their outputs, and the activations of each worker are a curve. A
+ * connect actions to the actions that need their outputs, and the activations of each worker are a curve. A
  * unit of time is a millisecond.
  *
  * @throws {RangeError} when it has more actions than viewers can show.

@@ -288,7 +288,7 @@ export function tokenizerOfRun(
   if (before || weights === undefined || vocab === undefined) return undefined;
   const source = tokenizerOfFolder(folderOf(weights), vocab);
   if (typeof source === "object") return readTokenizerFile(source);
-  if (tokens !== undefined) return undefined; // ids are whatever they are
+  if (tokens !== undefined) return undefined; // any file can contain ids
   if (source !== "none") return source;
   throw new TypeError(
     `Cannot use the tokens of a text with --weights: --tokenizer must say what made those of its model, as there is no ${

@@ -140,7 +140,7 @@ export const SIZES = {
   "head-slices": "headSlices",
 } as const;
 
-/** The sizes that flags say of a model, as its part is asked for them. */
+/** Returns the sizes of a model from flags, by the names that its component uses. */
 export function sizesOfFlags(
   { tie = false, ...flags }: Omit<FlagValues<typeof MODEL_FLAGS>, "tokenizer">,
 ): Omit<ModelOptions, "data" | "microBatch"> {

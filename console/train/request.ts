@@ -122,7 +122,7 @@ function inheritedFlags(
   return Object.fromEntries(Object.entries(kept).filter(([name]) => !takenBack.includes(name)));
 }
 
-/** The flags of a checkpoint that no run inherits, in words; undefined where there are none. */
+/** Describes the flags of a checkpoint that no run inherits; undefined if it has none. */
 function describeNotInherited({ path, config }: KeptRun): string | undefined {
   const data = ["text", "tokens"]; // Troupe 0.1 kept these; they must be named again
   const names = Object.keys(config.flags ?? {}).filter((name) =>
@@ -192,7 +192,7 @@ export function withConfig(args: readonly string[]): Asked {
   return { config, args: [...said, ...args] };
 }
 
-/** Flags that cannot stand beside another: where it is typed, those of a file give way. */
+/** Flags that exclude another flag: if that flag is typed, these are not read from a file. */
 const DISPLACED: Readonly<Record<string, readonly string[]>> = {
   text: ["tokens", "token-lengths", "data"],
   tokens: ["text", "token-lengths", "data"],

@@ -118,7 +118,7 @@ async function inJob(
   return await Promise.race([command(), job.lost.catch(lostJob)]);
 }
 
-/** Of a job that is lost, whenever that is, another try may go well: EX_TEMPFAIL of sysexits.h. */
+/** Throws the error of a lost job. Another attempt may succeed: EX_TEMPFAIL of sysexits.h. */
 function lostJob(error: Error): never {
   throw Object.assign(error, { exitCode: 75 });
 }
@@ -192,14 +192,14 @@ async function trainAsAsked(
         await replaceFile(Deno, path, task.onnx(event.weights));
         if (!flags.json) print(`model ${inOneLine(path)}`);
       }
-      begin(); // nothing is left to finish: Ctrl-C ends at once
+      begin(); // nothing is left to finish: Ctrl-C ends immediately
       const weights = flags.json
         ? undefined
         : mergedWeights(task.config, options.lora, event.weights);
       const shown = weights && await task.show(weights, event.choice);
       if (shown !== undefined) print(`\n${shown}`);
     }
-    // Who started ranks reads their last line, whatever is above it.
+    // The launcher of the ranks shows their last line, regardless of earlier lines.
     if (flags.runtime === "mpi" && !flags.json) printDone(event, keptComponents(parts));
     if (event.isInterrupted) return 130;
   }

@@ -7,7 +7,7 @@ import { TOKENIZERS } from "./tokenizers.js";
 const $ = (selector) => document.querySelector(selector);
 const form = $("form"), button = $("button"), output = $("#text");
 
-/** What the file tells of itself: `metadata_props`, field 14 of ONNX's ModelProto. */
+/** Returns the metadata of the file: `metadata_props`, field 14 of ONNX's ModelProto. */
 function metadataOf(bytes) {
   const found = {}, decoder = new TextDecoder();
   const eachField = (from, to, take) => {

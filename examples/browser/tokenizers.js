@@ -19,7 +19,7 @@ export const TOKENIZERS = {
       decode: (ids) => utf8(ids.flatMap((id) => bytesOf(tokens[id]))),
     };
   },
-  /** The file of that name beside the model, as Hugging Face's tokenizers write it. */
+  /** The file `tokenizer.json` next to the model, in the format of Hugging Face's tokenizers. */
   async "tokenizer.json"() {
     const { Tokenizer } = await import("@huggingface/tokenizers");
     const file = await fetch("tokenizer.json");
@@ -32,6 +32,6 @@ export const TOKENIZERS = {
       decode: (ids) => tokenizer.decode(ids, { clean_up_tokenization_spaces: false }),
     };
   },
-  /** Ids in and out, where nobody can say what they mean. */
+  /** Ids as input and output, for models without a tokenizer. */
   none: () => ({ encode: (text) => text.split(",").map(Number), decode: (ids) => ids.join() }),
 };

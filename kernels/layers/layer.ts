@@ -408,7 +408,7 @@ export interface Model {
   readonly weights?: ReadonlyMap<string, Float32Array>;
   /** Samples of a micro-batch, B. */
   readonly samples?: number;
-  /** The same model, parameters included, for micro-batches of another size. */
+  /** Returns the model, with the same parameters, for micro-batches of another size. */
   readonly withSamples?: (samples: number) => Model;
   /** Tokens of a sample, if samples are sequences. */
   readonly length?: number;

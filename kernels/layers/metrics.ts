@@ -1,5 +1,5 @@
 /**
- * Losses of models, and metrics beside them, such as accuracy.
+ * Losses of models, and metrics such as accuracy.
  *
  * [Note: sums of metrics] The last layer returns for each sample its loss, then the terms of its
  * metrics, without gradients. So they travel with the loss under every schedule, and weights keep
@@ -100,7 +100,7 @@ export function withLossAndMetrics(
 /**
  * Reads the losses and the metrics that {@linkcode withLossAndMetrics} returns.
  *
- * @returns the loss of each sample, by micro-batch; the value of each metric, by name, if there are any.
+ * @returns the loss of each sample, by micro-batch; and the metrics by name, if the model has any.
  */
 export function measureSamples(
   outputs: readonly Float32Array[],

@@ -46,7 +46,7 @@ export interface Port {
  * out.
  *
  * @param stored f32 values that are stored in FP16: inputs and outputs among them have the type
- * f16, and values computed within the model are rounded at once, so that all nodes read the rounded
+ * f16, and values computed within the model are rounded immediately, so that all nodes read the rounded
  * numbers. The nodes compute in f32.
  * @param hasBf16Products true if the factors of each Gemm are rounded to BF16.
  *

@@ -140,7 +140,7 @@ const ELEMENT_TYPES: Readonly<Record<number, ElementType>> = {
   13: { bytes: 8, dtype: "i64", view: (b) => new BigUint64Array(b), field: "uint64Data" },
 };
 
-/** Returns the type for elements of an ONNX type on devices; undefined if there is none. */
+/** Returns the device type for elements of an ONNX type; undefined if it is not supported. */
 export const dtypeOf = (type: number | undefined): DType | undefined =>
   ELEMENT_TYPES[type ?? 0]?.dtype;
 

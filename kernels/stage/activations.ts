@@ -386,7 +386,7 @@ export function allocateShared(
   return { ports, lengths: overlay(device, sets) };
 }
 
-/** Calls functions that allocate, only one of whose results is used at a time, on the same memory. */
+/** Calls functions that allocate, and lets their results share memory: only one is used at a time. */
 function overlay<T>(device: Allocator, calls: readonly ((device: Allocator) => T)[]): T[] {
   if (calls.length === 1) return [calls[0]!(device)];
   const segments = calls.map((call) =>

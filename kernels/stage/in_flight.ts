@@ -266,7 +266,7 @@ interface Live {
 interface InFlightParts {
   /** Layers of each slice or length of a sequence; one entry for a whole one. */
   readonly slices: readonly (readonly NamedProgram[])[];
-  /** The same with kernels; those of a length are there before its first micro-batch begins. */
+  /** Layers with their kernels; those of a length are compiled before its first micro-batch begins. */
   readonly compiled: readonly (readonly StageLayer[])[];
   readonly slicing: Slicing | undefined;
   readonly lengths: readonly number[] | undefined;

@@ -92,7 +92,7 @@ export class JobStage extends Stage {
     this.#shares = shares;
   }
 
-  /** Sets the factors of the gradients of the jobs of a step; null for one that is not stepped. */
+  /** Sets the gradient factors of the jobs of a step; null for a job that is not stepped. */
   scaleJobs(scales: readonly (number | null)[]): void {
     const named = this.#shares.map(({ name }, i) => [name, scales[i] ?? null] as const);
     this.#scales = new Map(named.filter((pair): pair is [string, number] => pair[1] !== null));

@@ -4,8 +4,8 @@
  * [Note: shared slots] The first stage also holds ids and the last one logits, but most tensors have
  * sizes that all stages have. So the memory of a micro-batch has two parts: tensors of the sizes that
  * all stages of a worker need, which belong to any of them, and the others, which belong to its stage.
- * A worker has as many sets of the first part as micro-batches are in flight in all its stages at a
- * time, and of the second part as many as in the stage. A single stage shares nothing.
+ * A worker has one set of the first part for each micro-batch in flight in all its stages together, and
+ * one set of the second part for each micro-batch in flight in the stage. A single stage shares nothing.
  *
  * @module
  */
@@ -41,7 +41,7 @@ export const allocatorOf = (device: Allocator, alloc: Allocator["alloc"]): Alloc
   alloc,
 });
 
-/** Removes the first tensor of a size, and returns it; undefined if there is none. */
+/** Removes and returns the first tensor of a size; undefined if no tensor has that size. */
 function takeSize(tensors: Tensor[], size: Tensor): Tensor | undefined {
   const length = elementCount(size.shape);
   const index = tensors.findIndex(({ dtype, shape }) =>

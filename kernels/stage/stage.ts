@@ -87,7 +87,7 @@ export interface StageParts {
   readonly device: Device;
   /** Layers of each slice or length of a sequence; one entry for a whole one. */
   readonly slices: readonly (readonly NamedProgram[])[];
-  /** The same, compiled; those of a length are compiled on first use. */
+  /** Compiled layers of each slice or length; those of a length are compiled on first use. */
   readonly compiled: StageLayer[][];
   compile(layers: readonly NamedProgram[]): Promise<StageLayer[]>;
   /** Returns the index of the length of a micro-batch. */

@@ -32,19 +32,19 @@ export interface StageMemory {
  * whose stages are not known individually.
  */
 export interface MemoryCosts {
-  /** Weights; 0 unless given. */
+  /** Weights. Default 0. */
   readonly weights?: Cost | undefined;
-  /** Gradients; the same as weights unless given. */
+  /** Gradients. Default: the same as weights. */
   readonly gradients?: Cost | undefined;
   /** States of the optimizer; twice the weights unless given, as AdamW has in FP32. */
   readonly optimizer?: Cost | undefined;
-  /** Activations, which the backward of a micro-batch reads; 0 unless given. */
+  /** Activations, which the backward of a micro-batch reads. Default 0. */
   readonly activations?: Cost | undefined;
-  /** The part of the activations that F keeps if an R brings back the rest; 0 unless given. */
+  /** The part of the activations that F keeps if an R brings back the rest. Default 0. */
   readonly kept?: Cost | undefined;
   /** The part of the activations that I frees; 0 unless given, so that W frees all. */
   readonly freedByInput?: Cost | undefined;
-  /** An output of a stage, of any size of the stage; 0 unless given. */
+  /** An output of a stage, of any size of the stage. Default 0. */
   readonly message?: number | undefined;
 }
 
@@ -268,7 +268,7 @@ export function fullestWorker(bytes: readonly number[]): { worker: number; bytes
 export interface MemoryBudget {
   /** Bytes of the model, which stages share. */
   readonly bytes: MemoryCosts;
-  /** The most bytes that a worker may hold at a time; unlimited unless given. */
+  /** The most bytes that a worker may hold at a time. Default: unlimited. */
   readonly limitBytes?: number | undefined;
 }
 

@@ -319,7 +319,7 @@ interface HanayoStep {
   readonly workers: number;
   /** W: waves. */
   readonly waves: number;
-  /** K: rounds of P micro-batches in a step; 1 unless given. */
+  /** K: rounds of P micro-batches in a step. Default 1. */
   readonly rounds?: number;
   /** T_F: a worker's forwards of one micro-batch. */
   readonly forward: number;

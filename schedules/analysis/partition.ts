@@ -106,15 +106,15 @@ export interface LayerSkip {
   readonly from: number;
   /** The layers that use it, ascending, all of them later ones. */
   readonly to: readonly number[];
-  /** The time of a message of it, or of its gradient, to another worker; 0 unless given. */
+  /** The time of a message of it, or of its gradient, to another worker. Default 0. */
   readonly send?: number | undefined;
-  /** False if no gradient comes back; true unless given. */
+  /** False if no gradient comes back. Default true. */
   readonly hasGradient?: boolean | undefined;
 }
 
 /**
  * The skip edges of a cut, with the times of their messages. A value within a stage does not travel,
- * and a value goes to a stage once, however many of its layers use it.
+ * and a value is sent to a stage only once, even if several of its layers use it.
  *
  * @param starts For each stage the index of its first layer.
  */
@@ -136,13 +136,13 @@ export interface LayerTimes {
   readonly forward: readonly number[];
   /** The full backward of each layer. */
   readonly backward: readonly number[];
-  /** The backward for the input; half of the full one unless given. */
+  /** The backward for the input. Default: half of the full one. */
   readonly input?: readonly number[] | undefined;
-  /** A recomputation; a forward unless given. */
+  /** A recomputation. Default: a forward. */
   readonly recompute?: readonly number[] | undefined;
-  /** A message of the output of each layer to another worker; 0 unless given. */
+  /** A message of the output of each layer to another worker. Default 0. */
   readonly send?: readonly number[] | undefined;
-  /** Values that go beyond the next layer; none unless given. */
+  /** Values that go beyond the next layer. Default: none. */
   readonly skips?: readonly LayerSkip[] | undefined;
 }
 
@@ -201,7 +201,7 @@ export function costsOfCut({ count, sums, send }: LayerSums, starts: readonly nu
   const [forward, backward, input, weight, recompute] = sums.map((prefix) =>
     starts.map((start, stage) => Math.max(0, prefix[ends[stage]!]! - prefix[start]!))
   ) as [number[], number[], number[], number[], number[]];
-  // The parts of a backward must add up to the whole, whatever the rounding.
+  // The parts of a backward must add up to the whole despite rounding.
   const whole = input.map((time, stage) => time + weight[stage]!);
   const differs = backward.some((time, stage) => Math.abs(time - whole[stage]!) > 1e-9 * time);
   const sends = ends.map((end) => send[end - 1]!);

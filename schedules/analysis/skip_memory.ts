@@ -123,7 +123,7 @@ export function freedAt(list: ActionList, part: number, freed: ArrayLike<number>
   return freed[list.stageAt(part)]! / list.countAt(part);
 }
 
-/** Peak traffic of one worker over skip edges, however long actions and messages take. */
+/** Peak traffic of one worker over skip edges, for any durations of actions and messages. */
 export interface SkipTraffic {
   /**
    * Messages that have arrived and that no action has taken yet, each of a micro-batch, or of a part

@@ -27,7 +27,7 @@ export function shortNumber(value: number): string {
 export interface GridOptions {
   /** The columns of the terminal; 120 unless given. A longer timeline continues below. */
   readonly columns?: number | undefined;
-  /** True to colour the cells with ANSI codes; false unless given. */
+  /** True to colour the cells with ANSI codes. Default false. */
   readonly color?: boolean | undefined;
 }
 

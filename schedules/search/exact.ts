@@ -126,7 +126,7 @@ class ExactSearch {
     return inputAt(this.#tables, code, this.#ends);
   }
 
-  /** The time at which the known inputs of an action arrive; Infinity if there are none. */
+  /** Returns the time at which the known inputs of an action arrive; Infinity if no input is known. */
   #knownInputAt(code: number): number {
     if (!this.#hasSkips) return this.#inputAt(code);
     const { inputs, sends, width } = this.#tables;

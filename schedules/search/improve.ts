@@ -298,7 +298,7 @@ class TimedOrder {
     return true;
   }
 
-  /** The action that ends last; -1 if there is none. */
+  /** Returns the action that ends last; -1 if there are no actions. */
   #lastToEnd(): number {
     let code = -1, end = -Infinity;
     for (const order of this.#orders) {

@@ -13,19 +13,19 @@ import type { ListedSchedule, Schedule } from "../schedule.ts";
 export interface StepModel {
   /** The schedule, with its policies. */
   readonly schedule: Schedule;
-  /** Data-parallel replicas of the whole schedule, W, all alike, jitter included; 1 unless given. */
+  /** Data-parallel replicas of the whole schedule, W, all alike, jitter included. Default 1. */
   readonly replicas?: number | undefined;
   /** For each stage of the model, its times and bytes. */
   readonly stages: readonly StageModel[];
-  /** The time of a forward and a backward that overlap; the sum of both unless given. */
+  /** The time of a forward and a backward that overlap. Default: the sum of both. */
   readonly overlapMs?: number | undefined;
   /** The time of a worker before each action, to choose it and to take its input. */
   readonly dispatchMs?: number | undefined;
   /** The time of a message between the supervisor and a worker. */
   readonly controlMs?: number | undefined;
-  /** For each worker of a data-parallel replica, a factor of its actions' times; 1 unless given. */
+  /** For each worker of a data-parallel replica, a factor of its actions' times. Default 1. */
   readonly slowdowns?: readonly number[] | undefined;
-  /** For each micro-batch, factors of its times and bytes in all stages; 1 unless given. */
+  /** For each micro-batch, factors of its times and bytes in all stages. Default 1. */
   readonly loads?: readonly MicroBatchLoad[] | undefined;
   /** The links between workers; unless given, messages take only `sendMs`. */
   readonly network?: Network | undefined;
@@ -34,23 +34,23 @@ export interface StepModel {
    * none unless given.
    */
   readonly skipMs?: readonly number[] | undefined;
-  /** Variation of durations; none unless given. */
+  /** Variation of durations. Default: none. */
   readonly jitter?: Jitter | undefined;
-  /** The end of the step; it ends with its last action unless given. */
+  /** The end of the step. Default: it ends with its last action. */
   readonly closing?: StepEndModel | undefined;
 }
 
 /** Factors of a micro-batch, for unequal ones: others have more pictures, or longer sequences. */
 export interface MicroBatchLoad {
-  /** Of the time of F. */
+  /** Factor of the time of F. */
   readonly F: number;
-  /** Of the time of I. */
+  /** Factor of the time of I. */
   readonly I: number;
-  /** Of the time of W. A whole backward is the sum of its I and W. */
+  /** Factor of the time of W. A whole backward is the sum of its I and W. */
   readonly W: number;
-  /** Of the time and bytes of messages. */
+  /** Factor of the time and bytes of messages. */
   readonly send: number;
-  /** Of the bytes of activations. */
+  /** Factor of the bytes of activations. */
   readonly bytes: number;
 }
 
@@ -60,9 +60,9 @@ export interface StageModel {
   readonly forwardMs: number;
   /** A full backward. */
   readonly backwardMs: number;
-  /** The backward for the input; half of the full one unless given. */
+  /** The backward for the input. Default: half of the full one. */
   readonly inputMs?: number | undefined;
-  /** The backward for the weights; the rest of the full backward unless given. */
+  /** The backward for the weights. Default: the rest of the full backward. */
   readonly weightMs?: number | undefined;
   /**
    * The recomputation of dropped activations: the time of an R, or, if the schedule has none for the
@@ -87,7 +87,7 @@ export interface StageModel {
 export interface Link {
   /** α: from the last byte sent to its arrival. */
   readonly latencyMs: number;
-  /** 1/β; a message takes only its latency unless given. */
+  /** 1/β. Default: a message takes only its latency. */
   readonly bytesPerMs?: number | undefined;
 }
 
@@ -95,9 +95,9 @@ export interface Link {
 export interface Network {
   /** Between workers of different nodes. */
   readonly link: Link;
-  /** Between workers of one node; as between nodes unless given. */
+  /** Between workers of one node. Default: as between nodes. */
   readonly local?: Link | undefined;
-  /** Workers of a node, which are consecutive; 1 unless given. */
+  /** Workers of a node, which are consecutive. Default 1. */
   readonly nodeSize?: number | undefined;
   /**
    * The messages that share a channel: those from one worker to another (`pair`, the default), all
@@ -123,7 +123,7 @@ export interface Jitter {
   readonly law: "around" | "above" | "lognormal" | readonly number[];
   /** The amount for actions, a fraction such as 0.5; 1 takes measured factors as they are. */
   readonly amount: number;
-  /** The amount for latencies of messages; 0 unless given. */
+  /** The amount for latencies of messages. Default 0. */
   readonly latencyAmount?: number | undefined;
   /** A whole number. */
   readonly seed: number;
@@ -142,17 +142,17 @@ export interface StepEndModel {
    * eager stage after its own last backward of it), and steps a bucket when its sums arrive.
    */
   readonly protocol?: "commit" | "ranks" | undefined;
-  /** The algorithm that adds the gradients of the copies of a stage; `direct` unless given. */
+  /** The algorithm that adds the gradients of the copies of a stage. Default `direct`. */
   readonly algorithm?: "direct" | "ring" | "rabenseifner" | undefined;
-  /** The links for gradients; those of the network unless given. */
+  /** The links for gradients. Default: those of the network. */
   readonly link?: Link | undefined;
-  /** Bytes that a worker adds in a ms; adding takes no time unless given. */
+  /** Bytes that a worker adds in a ms. Default: adding takes no time. */
   readonly addBytesPerMs?: number | undefined;
   /** The time of a worker to start a chunk. */
   readonly launchMs?: number | undefined;
-  /** Gradients of a bucket of the optimizer; all of a stage unless given. */
+  /** Gradients of a bucket of the optimizer. Default: all of a stage. */
   readonly bucketBytes?: number | undefined;
-  /** k: buckets of a chunk; 1 unless given. */
+  /** k: buckets of a chunk. Default 1. */
   readonly coarsening?: number | undefined;
   /** The most chunks of a copy in transit at a time; 2 unless given, as in the training actors. */
   readonly chunksUnderWay?: number | undefined;

@@ -68,7 +68,7 @@ export const SCENARIO_LAWS = {
   },
 } as const;
 
-/** Reads a scenario such as `none`, `lognormal:0.3` or `multimodal:0.2x3`; undefined if it is none. */
+/** Reads a scenario such as `none`, `lognormal:0.3` or `multimodal:0.2x3`; undefined if invalid. */
 export function readScenario(text: string): Scenario | undefined {
   const [name = "", given] = text.split(":"), amounts = given?.split("x").map(Number) ?? [];
   if (!Object.hasOwn(SCENARIO_LAWS, name)) return undefined;
@@ -170,7 +170,7 @@ export interface TrialOptions {
   readonly costs?: Costs | undefined;
   /** The times of messages, each of them with each scenario; that of the costs, or 0.2, unless given. */
   readonly sends?: readonly Cost[] | undefined;
-  /** Skip edges between the stages, with one stage on each worker; none unless given. */
+  /** Skip edges between the stages, with one stage on each worker. Default: none. */
   readonly edges?: readonly SkipEdge[] | undefined;
   /** Scenarios such as `uniform:0.1`; `above:0.5` unless given. */
   readonly scenarios?: readonly string[] | undefined;
@@ -178,7 +178,7 @@ export interface TrialOptions {
   readonly slowWorker?: { readonly worker: number; readonly factor: number } | undefined;
   /** Steps to simulate for each candidate, with different draws; the same draws for all of them. */
   readonly draws?: number | undefined;
-  /** The seed of the first draw; 0 unless given. */
+  /** The seed of the first draw. Default 0. */
   readonly seed?: number | undefined;
 }
 

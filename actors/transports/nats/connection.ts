@@ -1,7 +1,7 @@
 /**
  * The connection of a member of a run to the server of NATS.
  *
- * [Note: who speaks] A message of NATS names no sender. So the subject does,
+ * [Note: sender of a message] A NATS message has no sender. So the subject contains it,
  * `troupe.RUN.FROM.TO`, and the server lets a member publish only under its own FROM, and receive only
  * messages to itself.
  *
@@ -33,7 +33,7 @@ interface Member {
 /**
  * Reads a file of credentials.
  *
- * @throws {TypeError} when it is none, or of another run.
+ * @throws {TypeError} when the file has no credentials, or those of another run.
  */
 async function readCredentials(path: string, run: string): Promise<Member> {
   const refuse = (must: string, received: string): never => {
@@ -88,7 +88,7 @@ export async function makeCredentials(
     const jwt = await encodeUser(name, user, account, {
       ...UNLIMITED,
       pub: { allow: [subjectOf(run, number, "*")] },
-      // Hosts hear the leader only.
+      // Hosts receive messages of the leader only.
       sub: { allow: [subjectOf(run, number === LEADER ? "*" : LEADER, number)] },
     });
     return fmtCreds(jwt, user);
@@ -114,15 +114,15 @@ export interface MeetingPlace {
   readonly run: string;
 }
 
-/** Handles what a connection hears. */
+/** Handlers of the events of a connection. */
 interface Hearing {
   /** Handles a message of a member. */
   readonly hear: (from: number, message: Uint8Array) => void;
   /** Called when the server cannot deliver a beat because that member is not connected. */
   readonly absent?: (member: number) => void;
-  /** Called when the connection was lost and is there again. */
+  /** Called when a lost connection is restored. */
   readonly reconnected: () => void;
-  /** Called when it is closed for good, for example because the server refuses the credentials. */
+  /** Called when it is closed permanently, for example because the server refuses the credentials. */
   readonly closed: (error: Error) => void;
 }
 
@@ -231,7 +231,7 @@ function statusOf(message: Msg): number | undefined {
   try {
     return message.headers?.code;
   } catch {
-    return undefined; // a stranger has sent it
+    return undefined; // invalid headers from an untrusted sender
   }
 }
 
@@ -239,7 +239,7 @@ function encodeControl(record: object): Uint8Array {
   return new Uint8Array([CONTROL, ...new TextEncoder().encode(JSON.stringify(record))]);
 }
 
-/** Reads a record. @throws {SyntaxError} when a message is none. */
+/** Reads a control record. @throws {SyntaxError} when the message is not a record. */
 export function decodeControl(message: Uint8Array): Record<string, unknown> {
   const record = JSON.parse(new TextDecoder().decode(message.subarray(1)));
   if (message[0] !== CONTROL || Object(record) !== record) {

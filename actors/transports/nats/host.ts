@@ -22,10 +22,10 @@ export interface HostOptions extends MeetingPlace {
   readonly announce: (line: string) => void;
 }
 
-/** Factor by which a host waits longer for a silent leader than the leader for a silent host. */
+/** Factor between the timeouts of a host for a silent leader and of the leader for a silent host. */
 const PATIENCE = 6;
 
-/** Of a run that is lost another attempt may succeed: EX_TEMPFAIL of sysexits.h. */
+/** Returns the error of a lost run. Another attempt may succeed: EX_TEMPFAIL of sysexits.h. */
 const lost = (message: string) => Object.assign(new Error(message), { exitCode: 75 });
 
 /**
@@ -110,11 +110,11 @@ function agentOn(link: Link): Agent {
   });
 }
 
-/** The buffers that a frame to another isolate lists to be moved. */
+/** Returns the buffers that a frame to another isolate moves. */
 const movedIn = (frame: unknown): readonly ArrayBuffer[] =>
   (frame as Partial<Extract<UpFrame, { kind: "forward" }>>).transfer ?? [];
 
-/** Returns an order in which Troupe's own modules are those of this host. */
+/** Returns an order with the URLs of Troupe's modules on this host. */
 function moved(order: AgentOrder, base: string): AgentOrder {
   if (order.kind !== "start") return order;
   const boot = order.boot as BootFrame;

@@ -1,5 +1,5 @@
 /**
- * Entry module of an isolate's worker on a host; all its frames go by the leader.
+ * Entry module of an isolate's worker on a host; all its frames go through the leader.
  *
  * @module
  */

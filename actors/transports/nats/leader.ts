@@ -2,13 +2,13 @@
  * The leader of a run on hosts that meet at a server of NATS: it admits hosts, starts isolates on
  * them, and notices when one is lost.
  *
- * All frames pass the leader, which checks them. So no host can harm another, and all hosts learn of
- * a lost one at the same time.
+ * All frames pass through the leader, which checks them. So no host can harm another, and all hosts are
+ * notified of a lost host at the same time.
  *
- * [Note: what a check can find] The program of a stranger may have the credentials of a host. A host
- * may speak for its own isolates only: no frame comes from actors elsewhere, ends an isolate that it
- * has not started, or stops an actor of the leader. What an actor of the host says to another actor is
- * not checked here: it may be wrong, as its numbers may.
+ * [Note: limits of the checks] An untrusted program may have the credentials of a host. A host may only send
+ * frames of isolates that it runs: no frame claims to be from other actors, ends an isolate that the
+ * host has not started, or stops an actor of the leader. The contents of messages between actors are not
+ * checked here: they may be wrong, like the results of the host.
  *
  * @module
  */
@@ -58,14 +58,14 @@ export interface LeaderOptions extends MeetingPlace {
   readonly facts: HostFacts;
   /** Time after which a silent host is lost, in milliseconds. */
   readonly timeoutMs: number;
-  /** Reports in words which hosts join, leave and are lost. */
+  /** Receives a line for each host that joins, leaves or is lost. */
   readonly announce: (line: string) => void;
 }
 
 /** Maximum bytes of a frame of a host. */
 const FRAME_MAX = 2 ** 31;
 
-/** Time in which a host that has lost its connection must be back; it takes half a second. */
+/** Milliseconds within which a host must reconnect; it usually takes half a second. */
 const RECONNECT_MS = 2000;
 
 const JOINED_ANEW = "it has joined anew";
@@ -122,7 +122,7 @@ export class Leader {
   readonly transport: Transport = {
     name: "nats",
     sharesMemory: false,
-    // A thread that does not end stays behind on its host, and no run waits for it.
+    // A thread that does not end is left on its host, and no run waits for it.
     canKill: true,
     limitsMemory: false,
     open: (): OpenTransport => ({
@@ -131,7 +131,7 @@ export class Leader {
     }),
   };
 
-  /** Waits until `count` hosts are there, at most `joinMs`; returns how many are. */
+  /** Waits at most `joinMs` until `count` hosts are available; returns the number of available hosts. */
   async gather(count: number, joinMs: number, signal?: AbortSignal): Promise<number> {
     let isLate = signal?.aborted ?? false;
     const stop = () => {
@@ -149,12 +149,12 @@ export class Leader {
     return this.available;
   }
 
-  /** The number of hosts that are there and do not want to leave. */
+  /** Number of connected hosts that do not want to leave. */
   get available(): number {
     return this.#available().length;
   }
 
-  /** Lets the hosts leave that want to; called between steps. */
+  /** Releases the hosts that want to leave; called between steps. */
   release(): void {
     for (const host of this.#hosts.values()) {
       if (host.isLeaving) this.#lose(host, "it has left the run", {});
@@ -284,7 +284,7 @@ export class Leader {
     const { timeoutMs } = this.options;
     for (const host of this.#hosts.values()) {
       host.link.beat();
-      // Beats are counted, as a process that was stopped or was busy has heard none meanwhile.
+      // Beats are counted instead of time, because a stopped or busy process receives none.
       if (++host.quiet * BEAT_MS <= timeoutMs) continue;
       const why = `it was silent for ${timeoutMs / 1000} s`;
       this.#lose(host, why, { why });
@@ -318,7 +318,7 @@ export class Leader {
   }
 }
 
-/** Returns the first fact that differs, in words. */
+/** Describes the first fact that differs. */
 function differenceOf(own: HostFacts, other: HostFacts): string | undefined {
   const name = Object.keys({ ...own, ...other }).find((name) => own[name] !== other[name]);
   if (name === undefined) return undefined;
@@ -332,7 +332,7 @@ type Fields = Readonly<Record<string, unknown>>;
  * Checks a report of a host.
  *
  * @param isolates the isolates of the host: the number in the system of each, by its number here.
- * @throws {RangeError} when no agent sends it.
+ * @throws {RangeError} when it is not a valid report of an agent.
  */
 export function checkReport(
   report: unknown,

@@ -7,8 +7,8 @@
  * the far end has them. The far end asks for the first missing piece, and all pieces from there on are
  * sent again. A piece is never skipped.
  *
- * [Note: credit] At most {@linkcode WINDOW_BYTES} are on their way: a server disconnects a client
- * that lets more wait than it may.
+ * [Note: credit] At most {@linkcode WINDOW_BYTES} are in transit: a server disconnects a client with too
+ * many pending bytes.
  *
  * @module
  */
@@ -111,7 +111,7 @@ export class Link implements FrameSink, FrameSource {
   /**
    * Handles a piece or a beat of the far end.
    *
-   * @throws {RangeError} when no far end has sent it.
+   * @throws {RangeError} when the message is invalid.
    */
   hear(message: Uint8Array): void {
     const view = numbers(message), isPiece = view.getUint8(0) === PIECE;
@@ -125,7 +125,7 @@ export class Link implements FrameSink, FrameSource {
     if (!isPiece && view.getUint8(13) === 1) this.resend();
   }
 
-  /** Says how many pieces were sent and received; called regularly. */
+  /** Sends the numbers of sent and received pieces; called regularly. */
   beat(): void {
     const beat = new Uint8Array(BEAT_BYTES), view = numbers(beat);
     view.setUint8(0, BEAT);

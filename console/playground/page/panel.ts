@@ -371,7 +371,7 @@ export function summaryOf({ makespan, bubbleRatio, critical: { counts }, notes }
   ].join(" ");
 }
 
-/** Most actions in words. */
+/** Maximum number of actions in the description. */
 const WORDS_MAX = 500;
 
 /** Lists the actions and bubbles of each worker. */

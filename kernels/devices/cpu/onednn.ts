@@ -80,7 +80,7 @@ const SYMBOLS = {
     ],
     result: STATUS,
   },
-  // Of the OpenMP library that oneDNN loads.
+  // Functions of the OpenMP library that oneDNN loads.
   omp_set_num_threads: { parameters: ["i32"], result: "void" },
 } as const;
 

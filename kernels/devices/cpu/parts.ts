@@ -235,7 +235,7 @@ export interface PartEngine<Block, Session, Call> {
   readonly allocate: (byteLength: number) => Block;
   readonly free: (block: Block) => void;
   readonly addressOf: (block: Block) => number;
-  /** Returns the bytes of memory; the array is used at once. */
+  /** Returns the bytes of memory; the array must be used immediately. */
   readonly bytesAt: (address: number, byteLength: number) => Uint8Array;
   readonly createSession: (model: Uint8Array) => Promise<Session>;
   readonly releaseSession: (session: Session) => void;

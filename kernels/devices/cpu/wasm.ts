@@ -144,7 +144,7 @@ async function readModule(): Promise<BufferSource> {
   return await Deno.readFile(new URL(FILE, script));
 }
 
-/** Fetches the module from beside the script of a page. */
+/** Fetches the module from the folder of the page's script. */
 async function fetchModule(): Promise<BufferSource> {
   const url = new URL(FILE, import.meta.url), response = await fetch(url);
   if (response.ok) return await response.arrayBuffer();

@@ -55,7 +55,7 @@ async function probe({ library, triesSoftware, models }: ProbeRequest): Promise<
   return { devices, system, provider: isWanted ? tryProvider(library, models) : undefined };
 }
 
-/** Returns the adapter that Deno would use, which is the same if there is one. */
+/** Returns the adapter that Deno would use: the only one if the machine has one. */
 async function systemAdapter(): Promise<SystemAdapter | undefined> {
   const adapter = await navigator.gpu?.requestAdapter({ powerPreference: "high-performance" });
   if (!adapter) return undefined;

@@ -63,11 +63,16 @@ export async function gatherHosts(
   const { joinMs = JOIN_MS, timeoutMs = TIMEOUT_MS } = nats, workers = replicas * schedule.workers;
   const leader = await Leader.open({ ...nats, timeoutMs, facts: hostFacts(), announce });
   announce(`waiting for ${workers} hosts to join the run ${nats.run} at ${nats.url}`);
+  await using opened = new AsyncDisposableStack();
+  opened.use(leader);
   const there = await leader.gather(workers, joinMs, signal);
-  if (there < workers && !signal?.aborted) {
-    await leader[Symbol.asyncDispose]();
-    throw tooFew(workers, joinMs, there);
+  if (there < workers && !signal?.aborted) throw tooFew(workers, joinMs, there);
+  if (there === 0) {
+    throw Object.assign(new Error("Cannot train: interrupted before a host had joined"), {
+      exitCode: 130,
+    });
   }
+  opened.move();
   return {
     transport: leader.transport,
     async gather(workers) {
@@ -94,7 +99,9 @@ export async function gatherHosts(
 const tooFew = (workers: number, joinMs: number, there: number) =>
   Object.assign(
     new Error(
-      `Cannot train: ${workers} hosts must join within ${joinMs / 1000} s, received ${there}`,
+      `Cannot train: the hosts that join within ${
+        joinMs / 1000
+      } s must be at least ${workers}, received ${there}`,
     ),
     { exitCode: 75 },
   );

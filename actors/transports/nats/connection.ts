@@ -150,7 +150,10 @@ export async function connectMember(place: MeetingPlace, hearing: Hearing) {
   nats.subscribe(subjectOf(run, from, number), {
     callback(error, message) {
       // Without a permission there are no messages: the connection is closed with the reason.
-      if (error) return void nats.close().then(() => closed(error));
+      if (error) {
+        isConnected = false;
+        return void nats.close().then(() => closed(error));
+      }
       const member = Number(message.subject.split(".")[2]);
       if (statusOf(message) === NO_RESPONDERS) absent?.(member);
       else hear(member, message.data);
@@ -165,7 +168,10 @@ export async function connectMember(place: MeetingPlace, hearing: Hearing) {
     }
   };
   watch();
-  nats.closed().then((error) => error && closed(error));
+  nats.closed().then((error) => {
+    isConnected = false;
+    if (error) closed(error);
+  });
   const publish = (to: number, message: Uint8Array) => {
     if (!isConnected) return;
     // If the server cannot deliver the beat, it answers under the subject of the other member.
@@ -181,7 +187,10 @@ export async function connectMember(place: MeetingPlace, hearing: Hearing) {
     /** Publishes a record. */
     say: (to: number, record: object) => publish(to, encodeControl(record)),
     /** Closes the connection after all messages are published. */
-    close: () => nats.isClosed() ? Promise.resolve() : nats.drain(),
+    close: async () => {
+      // Without the server the last messages cannot be published, and a drain fails.
+      if (!nats.isClosed()) await nats.drain().catch(() => nats.close());
+    },
   };
 }
 

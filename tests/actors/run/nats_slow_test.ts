@@ -103,6 +103,29 @@ testNeeding(NATS, "nats: a server that is killed and started again changes no bi
   await Promise.all(hosts);
 });
 
+testNeeding(NATS, "nats: a server that does not come back ends the run and its hosts", async () => {
+  await using server = await TestServer.start(4);
+  const hosts = [1, 2, 3, 4].map((number) => thrownBy(server.host(number)));
+  const nats = { ...natsOf(server, 1000), joinMs: 500 };
+  const killAt = (step: number) => void (step === 2 && server.kill());
+  const errors = [await thrownBy(onHosts(server, { nats }, killAt)), ...await Promise.all(hosts)];
+  const [run, ...ends] = errors as (Error & { exitCode?: number })[];
+  assert.match(
+    run!.message,
+    /^Cannot train: the hosts that join within 0\.5 s must be at least 1,/,
+  );
+  for (const { message } of ends) {
+    assert.match(message, /^Cannot stay in the run .* received nothing$/);
+  }
+  assert.deepEqual(errors.map((error) => (error as { exitCode?: number }).exitCode), [
+    75,
+    75,
+    75,
+    75,
+    75,
+  ]);
+});
+
 testNeeding(
   NATS,
   "nats: a host that leaves does so between steps, and no step is retaken",
@@ -130,8 +153,17 @@ testNeeding(
     await using server = await TestServer.start(1);
     const few = { ...natsOf(server, 1000), joinMs: 100 };
     const error = await thrownBy(onHosts(server, { nats: few })) as Error & { exitCode?: number };
-    assert.match(error.message, /^Cannot train: 4 hosts must join within 0\.1 s, received 0$/);
+    assert.match(
+      error.message,
+      /^Cannot train: the hosts that join within 0\.1 s must be at least 4, received 0$/,
+    );
     assert.equal(error.exitCode, 75);
+    const signal = AbortSignal.abort(),
+      stopped = await thrownBy(onHosts(server, { nats: few, signal }));
+    assert.match(
+      (stopped as Error).message,
+      /^Cannot train: interrupted before a host had joined$/,
+    );
     const data = batchesOf(SIZES), model = gpt2(SIZES, SIZES.microBatch);
     const refused = (options: Partial<TrainOptions>) =>
       thrownBy(

@@ -20,6 +20,7 @@ export type Batch = { readonly [field: string]: HostArray };
  * @example
  * ```ts
  * import assert from "node:assert/strict";
+ * import { countTargets } from "@troupe/troupe/kernels";
  *
  * assert.equal(countTargets({ targets: Int32Array.of(7, 0, -1, -1) }, "targets"), 2);
  * ```

@@ -4,7 +4,7 @@
  * @module
  */
 
-export type { Batch, Slicing } from "./batch.ts";
+export { type Batch, countTargets, type Slicing } from "./batch.ts";
 export type { CompileOptions } from "./compile/compile_layer.ts";
 export {
   compileModel,

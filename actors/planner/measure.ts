@@ -578,7 +578,8 @@ export async function openMeter(options: MeterOptions) {
   );
   const loads = loadsOf(options.loads, programs);
   assertMachineHolds("Cannot measure", neededBytes(programs, loads));
-  const stack = new AsyncDisposableStack(), system = stack.use(createSystem());
+  await using stack = new AsyncDisposableStack();
+  const system = stack.use(createSystem());
   const models = measured.map(({ microBatch, recompute }, i) => ({
     ...{ microBatch, recompute },
     program: programs[i]!,
@@ -620,6 +621,7 @@ export async function openMeter(options: MeterOptions) {
     if (copies) rounds.reduces.push(reduceMs(await warmTraces(copies, REDUCE_WARMUP)));
     await step();
   };
+  const opened = stack.move();
   return {
     round,
     step,
@@ -631,7 +633,7 @@ export async function openMeter(options: MeterOptions) {
       machine: thisMachine(),
       reduce: copies ? sumCost(programs[0]!, rounds.reduces) : { ms: 0, msPerMillion: 0 },
     }),
-    [Symbol.asyncDispose]: () => stack.disposeAsync(),
+    [Symbol.asyncDispose]: () => opened.disposeAsync(),
   };
 }
 

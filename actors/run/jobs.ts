@@ -86,10 +86,12 @@ export function withJobs(given: TrainOptions): TrainOptions & Pick<RunOptions, "
   }
   const jobs = known.map((job, i) => {
     const { name, data, start = 1, steps = given.steps! } = job, none = `none of ${name}`;
-    const isName = NAME.test(name) && !stepFolder(name) && !FILES.includes(name);
+    const folded = name.toLowerCase(); // some file systems ignore case
+    const isName = NAME.test(name) && !stepFolder(folded) && !FILES.includes(folded);
     ensure(isName, "a name must be that of a folder", JSON.stringify(name));
     const before = known.slice(0, i), isRead = before.some((one) => one.data === data);
-    ensure(before.every((one) => one.name !== name), "names must differ", `${name} twice`);
+    const isNew = before.every((one) => one.name.toLowerCase() !== folded);
+    ensure(isNew, "names must differ, ignoring case", `${name} twice`);
     ensure(
       !isRead || !("next" in data),
       "an iterator must be the data of one job",

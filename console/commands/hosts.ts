@@ -5,7 +5,7 @@
  * @module
  */
 
-import { join } from "node:path";
+import { checkNew, writeNewFolder } from "../../actors/checkpoints/write.ts";
 import { SECONDS } from "../../actors/options/train_fields.ts";
 import { JOIN_MS, lendHost } from "../../actors/run/nats_run.ts";
 import { isRunName, makeCredentials } from "../../actors/transports/nats/connection.ts";
@@ -95,7 +95,7 @@ const CREDS_FLAGS = {
     default: "127.0.0.1:4222",
     help: "where the server listens; 0.0.0.0:4222 is every network of its machine",
   },
-  out: { kind: "path", value: "DIR", default: "nats", help: "folder of the files" },
+  out: { kind: "path", value: "DIR", default: "nats", help: "new folder of the files" },
   ...COMMON_FLAGS,
 } as const;
 
@@ -127,16 +127,16 @@ export const natsCommand: Command = defineCommand(
     const isAddress = /^[\w.:[\]-]+:\d{1,5}$/.test(listen);
     const must = "--listen must be an address and a port, such as 0.0.0.0:4222";
     ensure(isAddress, `Cannot write credentials: ${must}, received ${quoted(listen)}`);
+    await checkNew(out, "folder");
     begin();
     const { server, members } = await makeCredentials(run, hosts, listen);
-    await Deno.mkdir(out, { recursive: true, mode: 0o700 });
-    const write = async (name: string, contents: Uint8Array) => {
-      await Deno.writeFile(join(out, name), contents, { createNew: true, mode: 0o600 });
-    };
-    await write("server.conf", new TextEncoder().encode(server));
-    for (const [number, credentials] of members.entries()) {
-      await write(number === 0 ? "leader.creds" : `host-${number}.creds`, credentials);
-    }
+    if (Deno.build.os !== "windows") Deno.umask(0o077); // only this user may read the files
+    await writeNewFolder(out, async (files) => {
+      await files.write("server.conf", [new TextEncoder().encode(server)]);
+      for (const [number, credentials] of members.entries()) {
+        await files.write(number === 0 ? "leader.creds" : `host-${number}.creds`, [credentials]);
+      }
+    });
     print(inOneLine(`server.conf, leader.creds and ${hosts} of hosts are in ${out}`));
     return 0;
   },

@@ -188,7 +188,7 @@ export function broadcastShape(a: Ints, b: Ints): number[] {
     if (x !== y && x !== 1 && y !== 1) {
       throw refusal("combine tensors", "shapes must be equal or broadcast", `[${a}] and [${b}]`);
     }
-    return Math.max(x, y);
+    return x === 1 ? y : x;
   });
 }
 

@@ -199,11 +199,12 @@ const ARITHMETIC: Ops = {
   Pow: {
     ...binary(
       Math.pow,
-      // d(a^b)/da = b·a^(b−1), where b is often a constant number.
+      // d(a^b)/da = b·a^(b−1), and 0 where b is 0, also at a = 0; b is often a constant number.
       (g, dy, a, b) => {
         const exponent = b.data?.length === 1 ? Number(b.data[0]) : undefined;
         const power = exponent === 2 ? a : g.pow(a, g.sub(b, g.scalar(1)));
-        return g.mul(dy, g.mul(b, power));
+        const slope = g.mul(dy, g.mul(b, power)), isZero = () => g.equal(b, g.scalar(0));
+        return exponent ? slope : g.where(isZero(), g.scalar(0), slope);
       },
       // d(a^b)/db = y·ln a, and 0 where a is 0.
       (g, dy, a, _, y) =>

@@ -355,7 +355,11 @@ export const NORMALIZATION_METHODS: Methods = {
     assertInput(holds, what, "logits must be [n, classes] and targets [n]", received);
     return one(g, NORMALIZATION, `${TROUPE}.CrossEntropy`, [logits, targets]);
   },
-  layerNorm: (g, x, weight, bias, epsilon = 1e-5) => {
+  layerNorm: (g, x, weight, bias, epsilon = 1e-5): Value => {
+    if (x.shape.length === 1) {
+      const row = g.reshape(x, [1, ...x.shape]);
+      return g.reshape(g.layerNorm(row, weight, bias, epsilon), x.shape);
+    }
     const attributes = { axis: -1, epsilon: { float: epsilon } };
     return nodes(g, NORMS, "LayerNormalization", [x, weight, bias], attributes, 3)[0]!;
   },

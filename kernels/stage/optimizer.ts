@@ -71,8 +71,8 @@ const sgd = ({ momentum }: SgdOptions): StepRule => (g, { w, d, scale, moments: 
 /** The direction has the sign of the moment moved towards the gradient; the moment moves by 1 − β₂. */
 const lion = ({ beta1, beta2 }: Pick<AdamWOptions, "beta1" | "beta2">): StepRule => (g, inputs) => {
   const { w, d, scale, moments: [m], scalar } = inputs, gradient = g.mul(d, scale);
-  const moved = (beta: number) =>
-    g.add(g.mul(m!, g.scalar(beta)), g.mul(gradient, g.scalar(1 - beta)));
+  const apart = g.sub(m!, gradient); // the only reader of the moment, which its next value overwrites
+  const moved = (beta: number) => g.add(g.mul(apart, g.scalar(beta)), gradient);
   const change = g.mul(g.sign(moved(beta1)), scalar("rate"));
   return { weight: g.sub(g.mul(w, scalar("decay")), change), moments: [moved(beta2)] };
 };

@@ -1,11 +1,11 @@
-/** Errors of the system and of memory, whatever the command. */
+/** Errors of the system and of memory in any command, and files of credentials. */
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { explainSystemError } from "../../console/terminal.ts";
-import { folderTest } from "../in_folder.ts";
-import { refusalHere } from "./command.ts";
+import { folderTest, namesIn } from "../in_folder.ts";
+import { refusalHere, runScript } from "./command.ts";
 import { assertRefusals } from "./refusals.ts";
 
 folderTest(
@@ -40,3 +40,18 @@ Deno.test("errors of memory, of node:fs and of programs are sentences, others st
   }
   assert.equal(explainSystemError("text", []), "text");
 });
+
+folderTest(
+  "credentials of hosts are secret, and are written once into a new folder",
+  async (folder) => {
+    const out = join(folder, "creds");
+    const create = () =>
+      runScript("cli.ts", ["nats", "creds", "--run-name", "run", "--hosts", "1", "--out", out]);
+    assert.equal((await create()).code, 0);
+    assert.deepEqual(await namesIn(out), ["host-1.creds", "leader.creds", "server.conf"]);
+    const mode = (await Deno.stat(join(out, "host-1.creds"))).mode ?? 0o600;
+    assert.equal(mode & 0o77, 0);
+    const again = await create();
+    assert.deepEqual([again.code, await namesIn(folder)], [2, ["creds"]]);
+  },
+);

@@ -27,7 +27,8 @@ const JOBS: typeof REFUSED = [
   [{ jobs: [] }, "RangeError: …jobs must be an array of 1 or more…"],
   [{ jobs: new Array(9).fill(JOB) }, "RangeError: …jobs must be an array of at most 8…"],
   [{ jobs: [{ ...JOB, step: 3 }] }, "TypeError: …every option of jobs[0] must be known…"],
-  [{ jobs: [JOB, JOB] }, "RangeError: …names must differ, received one twice"],
+  [{ jobs: [JOB, JOB] }, "RangeError: …names must differ, ignoring case, received one twice"],
+  [{ jobs: [JOB, { ...JOB, name: "ONE" }] }, "RangeError: …ignoring case, received ONE twice"],
   [
     { jobs: [{ ...JOB, data: batches() }].flatMap((one) => [one, { ...one, name: "two" }]) },
     "RangeError: …an iterator must be the data of one job, received that of two",

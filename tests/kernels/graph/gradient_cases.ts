@@ -74,6 +74,8 @@ export const CASES: Readonly<Record<string, readonly Case[]>> = {
     one((g, a) => g.pow(a, g.scalar(2))),
     one((g, a) => g.pow(a, g.scalar(3))),
     on([M, [3, 1]], (g, a, b) => g.pow(a, b), [0.5, 2]),
+    one((g, a) => g.pow(g.mul(a, floats(g, [4], 0, 1, 0, 1)), floats(g, [4], 0, 0, 2, 1))),
+    one((g, a) => g.pow(g.mul(a, g.scalar(0)), g.scalar(0))),
   ],
   Mod: [on([M, [4]], (g, a, b) => g.mod(g.mul(a, g.scalar(2.5)), b), [0.5, 0.52])],
   Min: farApart((g, a, b) => g.minimum(a, b)),
@@ -114,6 +116,7 @@ export const CASES: Readonly<Record<string, readonly Case[]>> = {
     on([[3, 6]], (g, a) => g.mul(g.split(a, 1, 3)[0]!, g.split(a, 1, 3)[2]!)),
     grown([3, 6], (g, a) => g.split(a, -1, 2)[1]!),
     grown([3, 6], (g, a) => g.split(a, 1, [1, 3, 2])[1]!),
+    grown([3, 6], (g, a) => g.split(a, 1, [0, 6])[1]!),
   ],
   Concat: [
     on([M, M], (g, a, b) => g.exp(g.concat([a, b], 0))),
@@ -168,7 +171,9 @@ export const CASES: Readonly<Record<string, readonly Case[]>> = {
   SimplifiedLayerNormalization: [
     on([[2, 3, 8], [8]], (g, x, weight) => g.exp(g.rmsNorm(x, weight, 0.1))),
   ],
-  LayerNormalization: [on([[3, 8], [8], [8]], (g, x, w, bias) => g.layerNorm(x, w, bias))],
+  LayerNormalization: [[3, 8], [8]].map((shape) =>
+    on([shape, [8], [8]], (g, x, w, bias) => g.layerNorm(x, w, bias))
+  ),
   Gather: [
     grown([5, 3], (g, table) => g.gather(table, indices(g, 4, 1, 4, 0))),
     grown([2, 5, 3], (g, a) => g.gather(a, square(g, 4, -1, 0, 2), 1)),

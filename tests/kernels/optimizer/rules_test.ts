@@ -1,6 +1,7 @@
 /** The rules of optimizers, groups of parameters and averages, by hand; rates of one cycle. */
 
 import assert from "node:assert/strict";
+import { fromBinary } from "@bufbuild/protobuf";
 import {
   ADAMW_DEFAULTS,
   type AdamWOptions,
@@ -11,6 +12,9 @@ import {
   type OptimizerOptions,
 } from "../../../kernels/mod.ts";
 import { completeOptimizer, groupOf, initialValues, openStage } from "../../../kernels/internal.ts";
+import { lowerModel } from "../../../kernels/onnx/lower.ts";
+import { ModelProtoSchema } from "../../../kernels/onnx/onnx_pb.ts";
+import { stepModel } from "../../../kernels/stage/optimizer.ts";
 
 const PROGRAM = compileModel(mlp({ inputs: 5, hidden: 4, layers: 1, classes: 3 }, 2), "none");
 const BATCH = {
@@ -66,6 +70,33 @@ Deno.test("Lion steps by the sign of the moment moved towards the gradient", asy
       assertNear(states[i + 1]!.weights.get(name)!, next, name);
       const moved = Array.from(m, (one, k) => 0.99 * one + 0.01 * g[k]!);
       assertNear(states[i + 1]!.moments.get(`${name}.exp_avg`)!, moved, `${name}.exp_avg`);
+    }
+  }
+});
+
+Deno.test("each value that a step overwrites has been read by then, in any order of operations", () => {
+  const shapes = { stored: [[2, 3]], states: [[2, 3]] }, held = { adamw: 2, sgd: 1, lion: 1 };
+  for (const [kind, count] of Object.entries({ ...held, adafactor: 2 })) {
+    const moments = kind === "adafactor" ? [[[2]], [[3]]] : Array(count).fill([[2, 3]]);
+    const options = completeOptimizer({ kind } as { kind: OptimizerOptions["kind"] });
+    for (const isMixed of [false, true]) {
+      const model = lowerModel(stepModel({ ...shapes, moments }, options, isMixed));
+      const { node, output } = fromBinary(ModelProtoSchema, model).graph!;
+      const maker = new Map(node.flatMap((one) => one.output.map((name) => [name, one])));
+      const before = (name: string): (typeof node)[number][] => {
+        const one = maker.get(name);
+        return one ? [one, ...one.input.flatMap(before)] : [];
+      };
+      const written = output.map(({ name = "" }) => name).filter((name) => /^(w|m\d)'/.test(name));
+      assert.equal(written.length, 1 + count);
+      for (const name of written) {
+        const readers = node.filter(({ input }) => input.includes(name.replace("'", "")));
+        const earlier = new Set(before(name));
+        assert.ok(
+          readers.length > 0 && readers.every((one) => earlier.has(one)),
+          `${kind} ${name}`,
+        );
+      }
     }
   }
 });

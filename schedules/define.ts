@@ -356,7 +356,7 @@ export interface OptionReader {
  * deepStrictEqual(unreadOptions(findSchedule("hanayo"), options), []);
  * ```
  */
-export function unreadOptions({ reads }: OptionReader, options: object): string[] {
+function unreadOptions({ reads }: OptionReader, options: object): string[] {
   if (reads === undefined) return [];
   const read = new Set(["workers", "microBatches", ...reads]);
   return Object.entries(options)

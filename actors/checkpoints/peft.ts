@@ -119,7 +119,7 @@ export async function locateAdapter(
 }
 
 /** An adapter to be written. */
-export interface ExportedAdapter {
+interface ExportedAdapter {
   /** Its settings. */
   readonly lora: LoraOptions;
   /** Its parameters. */

@@ -149,7 +149,7 @@ export function gather<T>(
 }
 
 /** Replies to questions that are not answered yet. */
-export class PendingReplies {
+class PendingReplies {
   readonly #waiting = new CompactingMap<Reply, true>();
   #lost: WorkerLost | undefined;
 

@@ -26,7 +26,7 @@ export type HomeMessage =
   | { readonly type: "WorkerEnded" };
 
 /** The open stages of a worker, with weights and moments. */
-export interface OpenStages {
+interface OpenStages {
   readonly copies: StageCopies;
   readonly mirrors: readonly OpenCopy[];
 }

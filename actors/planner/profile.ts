@@ -154,7 +154,7 @@ export interface Spread {
 }
 
 /** The measured machine. */
-export interface ProfiledMachine {
+interface ProfiledMachine {
   /** Name of a processor or a cluster. */
   readonly name: string;
   /** Workers that can compute at the same time: cores, or GPUs of the whole machine. */

@@ -127,7 +127,7 @@ export function assertRanksHold(ranks: readonly number[], device: DeviceName): v
 const isDoubled = (ranks: readonly number[]) => new Set(ranks).size < ranks.length;
 
 /** The names of the adapters of devices, each once; undefined where they have none. */
-export function adapterNames(devices: RunDevices): string | undefined {
+function adapterNames(devices: RunDevices): string | undefined {
   const names = devices.flatMap(({ adapter }) => adapter?.name ?? []);
   return names.length === 0 ? undefined : [...new Set(names)].join(", ");
 }

@@ -152,7 +152,7 @@ export interface EngineOptions extends PlanOptions {
 }
 
 /** Returns the parameters of a stage under their full names. */
-export function stageParameters({ layers, programs, jobs }: StageProgram): ParameterSpec[] {
+function stageParameters({ layers, programs, jobs }: StageProgram): ParameterSpec[] {
   const all = layers.flatMap(({ prefix, program }) =>
     programs[program]!.parameters.map(({ name, ...spec }) => ({ ...spec, name: prefix + name }))
   );

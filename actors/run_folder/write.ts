@@ -49,7 +49,7 @@ export interface RunFacts {
 }
 
 /** A run whose files are written. */
-export interface WrittenRun {
+interface WrittenRun {
   readonly directory: string;
   readonly facts: RunFacts;
   readonly schedule: Pick<Schedule, "name" | "lists">;

@@ -155,7 +155,7 @@ export interface JournalOptions {
 }
 
 /** Default of {@linkcode JournalOptions.flushMs}. */
-export const FLUSH_MS = 100;
+const FLUSH_MS = 100;
 
 /**
  * Starts a journal of real actors: writes its header.
@@ -239,7 +239,7 @@ interface AppenderInit extends Pick<JournalFileOptions, "path" | "header" | "flu
  * @param isolate number of the isolate.
  * @param init from {@linkcode beginJournal}.
  */
-export function openAppender(isolate: number, init: unknown): Observer {
+function openAppender(isolate: number, init: unknown): Observer {
   const { path, header, payloads, flushMs } = init as AppenderInit;
   const onFailure = isolate === 0 ? listeners.get(path) ?? warn : () => {};
   if (isolate === 0) listeners.delete(path);

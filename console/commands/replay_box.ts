@@ -27,7 +27,7 @@ import { printError } from "../terminal.ts";
 import { singleActorFactory } from "./replay_actor.ts";
 
 /** Runs the recorded program again in one isolate, until `signal` ends it; returns its failure. */
-export type Rerun = (
+type Rerun = (
   args: readonly string[],
   signal: AbortSignal,
   options: Pick<SimulateOptions<undefined>, "onMessage" | "onStep">,

@@ -207,7 +207,7 @@ export async function openTokenizer(
 }
 
 /** An adapter of a decoder. */
-export interface TrainedAdapter {
+interface TrainedAdapter {
   readonly lora: LoraOptions;
   readonly parameters: readonly NamedShape[];
   /** The sources of A and B by name. */

@@ -38,12 +38,11 @@ const typed = (type: string, files: Readonly<Record<string, string>>) =>
   Object.entries(files).map(([name, text]) => [name, { type, text }] as const);
 
 /** Files by name; the name of the page is empty. */
-export const PAGE_FILES: ReadonlyMap<string, { readonly type: string; readonly text: string }> =
-  new Map([
-    ...typed("text/html; charset=utf-8", { "": index }),
-    ...typed("text/css; charset=utf-8", { "style.css": style, "uplot.css": uplotStyle }),
-    ...typed("text/javascript; charset=utf-8", SCRIPTS),
-  ]);
+const PAGE_FILES: ReadonlyMap<string, { readonly type: string; readonly text: string }> = new Map([
+  ...typed("text/html; charset=utf-8", { "": index }),
+  ...typed("text/css; charset=utf-8", { "style.css": style, "uplot.css": uplotStyle }),
+  ...typed("text/javascript; charset=utf-8", SCRIPTS),
+]);
 
 /** Limit of open pages. */
 const PAGES_MAX = 16;

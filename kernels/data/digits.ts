@@ -21,7 +21,7 @@ import {
 export type StringTask = "sort" | "reverse";
 
 /** One micro-batch of B strings with their results; each array owns its whole buffer. */
-export type StringBatch = {
+type StringBatch = {
   /** [B·seq]: the digits of a string as 2 to 11, then 1, then 0 as padding. */
   readonly ids: Int32Array<ArrayBuffer>;
   /** [B·seq]: the digits in the order of the task, then 1, then −1 as padding. */
@@ -29,7 +29,7 @@ export type StringBatch = {
 };
 
 /** Options of {@linkcode stringBatches}. */
-export interface StringOptions {
+interface StringOptions {
   /** The task. */
   readonly task: StringTask;
   /** Tokens of a sample: strings have from 1 to `seq` − 1 digits. */
@@ -208,7 +208,7 @@ function joined(digits: readonly ArrayLike<number>[]): Float32Array<ArrayBuffer>
 }
 
 /** One micro-batch of B digits; both arrays own their whole buffers. */
-export type NoisyDigitBatch = {
+type NoisyDigitBatch = {
   /** [B, 784]: `targets` with noise. */
   readonly features: Float32Array<ArrayBuffer>;
   /** [B, 784] */
@@ -216,7 +216,7 @@ export type NoisyDigitBatch = {
 };
 
 /** Noise added to each pixel. */
-export interface Noise {
+interface Noise {
   /** Deviation of normal numbers with mean 0. */
   readonly deviation: number;
   /** Seed of the noise of each row, independent of micro-batches. */

@@ -20,7 +20,7 @@ const { inflateSync } = builtin("node:zlib");
 const { Buffer: NodeBuffer } = builtin("node:buffer");
 
 /** The size of images, and how their values are scaled. */
-export interface ImageScale {
+interface ImageScale {
   /** Channels (1 grey, 3 colours, or 4 with alpha), height and width. */
   readonly size: readonly [channels: number, height: number, width: number];
   /** Value of each channel that is subtracted from 0 … 1. Default 0. */
@@ -175,7 +175,7 @@ export function decodeImage(image: unknown, { size }: ImageScale, where: string)
 }
 
 /** A change of an image: rows and columns that it is moved by, and whether it is flipped then. */
-export interface ImageMove {
+interface ImageMove {
   readonly down: number;
   readonly right: number;
   readonly isFlipped: boolean;

@@ -105,7 +105,7 @@ const COMPRESSORS = {
  *
  * @throws {Error} when a column is missing or has lists, or the file is damaged; it names the file.
  */
-export async function parquetRows(
+async function parquetRows(
   path: string,
   columns: readonly string[],
 ): Promise<Record<string, unknown>[]> {

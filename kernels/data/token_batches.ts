@@ -308,7 +308,7 @@ export interface Documents {
 }
 
 /** Reads tokens from number `start`. */
-export type ReadTokens = (start: number, count: number) => Tokens;
+type ReadTokens = (start: number, count: number) => Tokens;
 
 /** Returns the number of tokens of documents. */
 export const tokensIn = (lengths: Uint32Array): number =>
@@ -327,7 +327,7 @@ export const sampleLengths = ({ lengths, arePairs }: Documents): Uint32Array =>
  * @throws {RangeError} when they have more tokens, one is empty or longer than `seq`, or pairs are not
  * complete.
  */
-export function checkDocuments(
+function checkDocuments(
   { lengths, arePairs }: Documents,
   tokens: number,
   seq: number,
@@ -348,7 +348,7 @@ export function checkDocuments(
  * with 0; each predicts the next one, the last one nothing, which is a target of −1. The ids of a pair
  * are its source, and its targets are its target.
  */
-export function documentMaker(documents: Documents, seq: number) {
+function documentMaker(documents: Documents, seq: number) {
   const { lengths, arePairs, inEighths } = documents, starts = new Float64Array(lengths.length);
   for (let i = 1; i < starts.length; i++) starts[i] = starts[i - 1]! + lengths[i - 1]!;
   const sizes = inEighths ? lengthsOf(seq) : [seq], samples = sampleLengths(documents);

@@ -103,7 +103,7 @@ export function resnetLogits(config: ResNetConfig, microBatchSize: number): read
 }
 
 /** Returns the layers from pictures to the coarsest resolution: a stem, and one block each. */
-export function wayDown(network: string, config: PictureConfig, samples: number): Layer[] {
+function wayDown(network: string, config: PictureConfig, samples: number): Layer[] {
   const { height, width, channels, layers } = config;
   checkPictures(network, config, samples);
   const stem: Layer = {
@@ -130,7 +130,7 @@ const channelsAt = ({ hidden, layers }: PictureConfig, level: number): number =>
  * Two convolutions with a shortcut: x itself, or a 1×1 convolution of x where the number of channels
  * or the resolution changes. Names of parameters start with `name`.
  */
-export function residualBlock(
+function residualBlock(
   g: LayerGraph,
   x: Value,
   outputs: number,

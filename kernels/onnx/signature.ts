@@ -25,7 +25,7 @@ export interface ModelPort extends ValueType {
 }
 
 /** The inputs and outputs of a model, in its order. */
-export interface Signature {
+interface Signature {
   readonly inputs: readonly ModelPort[];
   readonly outputs: readonly ModelPort[];
 }

@@ -75,7 +75,7 @@ function oklabToHex(lightness: number, a: number, b: number): string {
 }
 
 /** A line of an axis. */
-export function axisLine(x1: number, y1: number, x2: number, y2: number): string {
+function axisLine(x1: number, y1: number, x2: number, y2: number): string {
   return `<line x1="${round(x1)}" y1="${round(y1)}" x2="${round(x2)}" y2="${round(y2)}" ` +
     `class="axis" stroke="#444444" stroke-width="1"/>`;
 }
@@ -250,8 +250,7 @@ const MEMORY_GAP = 58;
  * Colours for a dark screen: background, lines and text change, boxes keep their colours. Viewers
  * without style sheets use the colours of the attributes.
  */
-export const DARK =
-  `<style>@media (prefers-color-scheme: dark) { .troupe-schedule { fill: #f0f3f6 } ` +
+const DARK = `<style>@media (prefers-color-scheme: dark) { .troupe-schedule { fill: #f0f3f6 } ` +
   `.troupe-schedule .paper { fill: #0d1117 } .troupe-schedule .edge { stroke: #0d1117 } ` +
   `.troupe-schedule .axis { stroke: #9da7b3 } .troupe-schedule .rule { stroke: #30363d } }</style>`;
 

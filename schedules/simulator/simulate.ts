@@ -60,7 +60,7 @@ interface Task {
 }
 
 /** A worker of the simulation. */
-export class SimulatedWorker {
+class SimulatedWorker {
   readonly policy: StepPolicy;
   readonly ready: Action[] = [];
   /** The actions that it ran; undefined if they are known to be its list. */
@@ -129,7 +129,7 @@ class Channels {
 const ROUNDING = 1e-9;
 
 /** A running simulation. */
-export class StepRun {
+class StepRun {
   readonly workers: readonly SimulatedWorker[];
   readonly #model: StepModel;
   readonly #schedule: Schedule;
@@ -359,7 +359,7 @@ export class StepRun {
 }
 
 /** Returns true if all workers follow their lists strictly. */
-export function followsLists(schedule: Schedule): schedule is ListedSchedule {
+function followsLists(schedule: Schedule): schedule is ListedSchedule {
   return schedule.lists !== undefined && (schedule.listPolicy?.name ?? "list") === "list";
 }
 

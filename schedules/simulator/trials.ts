@@ -388,7 +388,7 @@ function slowdownsOf(workers: number, slow: TrialOptions["slowWorker"]): number[
 }
 
 /** Options of a message-driven schedule, some of which are `auto`: chosen by trials. */
-export type AskedMailbox =
+type AskedMailbox =
   & Omit<ScheduleOptions, "pipelineLimit" | "order">
   & {
     /** Micro-batches in flight at a time. */

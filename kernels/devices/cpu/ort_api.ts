@@ -50,7 +50,7 @@ export interface NativeBytes {
 }
 
 /** Allocates and frees memory. */
-export interface OrtMemory {
+interface OrtMemory {
   /** Allocates zeroed memory outside the garbage collector. */
   allocate(byteLength: number): NativeBytes;
   free(memory: NativeBytes): void;
@@ -78,7 +78,7 @@ export function makeMemory(api: FunctionTable): OrtMemory {
 }
 
 /** Returns the functions for tensors in host memory. */
-export function makeTensors(api: FunctionTable) {
+function makeTensors(api: FunctionTable) {
   const memoryInfo = hostMemoryInfo(api), create = tensorCreator(api);
   return {
     memoryInfo,
@@ -100,7 +100,7 @@ const SETTINGS: Readonly<Record<string, bigint>> = {
 };
 
 /** Settings of sessions that use the arena. */
-export const SHARES_ARENA: Readonly<Record<string, string>> = { "session.use_env_allocators": "1" };
+const SHARES_ARENA: Readonly<Record<string, string>> = { "session.use_env_allocators": "1" };
 
 /** Configuration of a run that returns the arena's unused memory to the system. */
 const SHRINKS: readonly [key: string, value: string] = [
@@ -121,7 +121,7 @@ interface ArenaOptions {
 }
 
 /** Joins the arena of this process, or creates it. No other isolate may do so at the same time. */
-export function joinArena(options: ArenaOptions) {
+function joinArena(options: ArenaOptions) {
   const member = openMember(options);
   if (member.stat("Limit") === `${LIMIT_BYTES}`) return member.arena;
   member.arena.leave();

@@ -24,10 +24,10 @@ import { compileParts, type PartEngine, type Placed, placed, SharedMemory } from
 import { compileKernels, cutAtSimd, loadKernels, type SimdCall, type SimdKernels } from "./simd.ts";
 
 /** An address in the module's heap, or an object of ONNX Runtime there. */
-export type Pointer = number;
+type Pointer = number;
 
 /** The functions of the module in use. Functions that return a status return 0 for success. */
-export interface OrtModule {
+interface OrtModule {
   /** The heap. The view is replaced when it grows: read it for each use. */
   readonly HEAPU8: Uint8Array;
   stackSave(): Pointer;
@@ -99,7 +99,7 @@ let loaded: Promise<unknown> = Promise.resolve();
  *
  * @throws {Error} when the package cannot be loaded or differs from its pinned hash.
  */
-export function loadOrtModule(): Promise<OrtInstance> {
+function loadOrtModule(): Promise<OrtInstance> {
   // One after the other, because each replaces a global while it loads.
   const loading = loaded.then(withGlobalWorkerKept(instantiate));
   loaded = loading.catch(() => {});
@@ -198,7 +198,7 @@ function withGlobalWorkerKept<T>(load: () => Promise<T>): () => Promise<T> {
 const HEAP_BYTES = 2 ** 32;
 
 /** A block of the heap. */
-export interface HeapBlock {
+interface HeapBlock {
   /** The result of `_malloc`. */
   readonly allocation: Pointer;
   /** The first aligned address in it. */
@@ -211,7 +211,7 @@ export interface HeapBlock {
  *
  * @throws {RangeError} when the heap is full.
  */
-export function allocateBytes(ort: OrtModule, byteLength: number): Pointer {
+function allocateBytes(ort: OrtModule, byteLength: number): Pointer {
   // The argument is a 32-bit number: a larger one would wrap around silently.
   const pointer = byteLength < HEAP_BYTES ? ort._malloc(byteLength) : 0;
   if (pointer !== 0) return pointer;
@@ -220,7 +220,7 @@ export function allocateBytes(ort: OrtModule, byteLength: number): Pointer {
 }
 
 /** Allocates a zeroed block. */
-export function allocateBlock(ort: OrtModule, byteLength: number): HeapBlock {
+function allocateBlock(ort: OrtModule, byteLength: number): HeapBlock {
   const allocation = allocateBytes(ort, byteLength + ALIGNMENT);
   // Not by bit masks, which are signed: the heap exceeds 2 GB.
   const start = Math.ceil(allocation / ALIGNMENT) * ALIGNMENT;

@@ -148,8 +148,6 @@ export interface ClosedForm {
   readonly idleAtLeast?: number;
   /** No worker is idle for more. */
   readonly idleAtMost?: number;
-  /** No worker is idle for more between its first and last action. */
-  readonly idleLocalAtMost?: number;
   /** No worker holds more activations. */
   readonly peakAtMost?: number;
 }

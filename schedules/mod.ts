@@ -32,6 +32,8 @@ export {
   analyze,
   type Bubble,
   bubbles,
+  type CriticalPath,
+  criticalPath,
   type LiveActivations,
   liveActivations,
 } from "./analysis/analyze.ts";
@@ -43,7 +45,6 @@ export {
   type StageMemory,
   type WorkerBytes,
 } from "./analysis/memory.ts";
-export { type CriticalPath, criticalPath } from "./analysis/paper_models.ts";
 export {
   type Fits,
   type LayerSkip,
@@ -59,7 +60,6 @@ export {
   formatComparison,
   longestBubbles,
 } from "./analysis/report.ts";
-export { type SkipTraffic, skipTraffic } from "./analysis/skip_memory.ts";
 export { smallerSchedule } from "./built_in/last_step.ts";
 export {
   createSchedule,

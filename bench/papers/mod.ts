@@ -25,7 +25,7 @@ import {
   mixedPrecisionBytes,
   printedOutputs,
   recomputedStepFlops,
-} from "../../schedules/analysis/paper_models.ts";
+} from "./formulas.ts";
 import {
   type AxonnPlan,
   axonnStep,

@@ -4,12 +4,7 @@
  * @module
  */
 
-import {
-  chimeraStep,
-  type LinkModel,
-  messageMs,
-  rabenseifnerMs,
-} from "../../schedules/analysis/paper_models.ts";
+import { chimeraStep, type LinkModel, messageMs, rabenseifnerMs } from "./formulas.ts";
 import {
   createSchedule,
   type Schedule,

@@ -1,8 +1,8 @@
 /** Skip edges in the mailboxes and the memory of workers. */
 
-import { type ActionList, halvesOf, KIND } from "../action_list.ts";
+import { type ActionList, KIND } from "../action_list.ts";
 import { runAround } from "../execute.ts";
-import { hostTable, type ListedSchedule, type Schedule } from "../schedule.ts";
+import { hostTable, type ListedSchedule } from "../schedule.ts";
 import {
   leaving,
   type SkipEdge,
@@ -84,7 +84,7 @@ function comeBySlowness(
   schedule: ListedSchedule,
   slow: number,
   routes: readonly StageRoutes[],
-  sizeOf: (route: SkipRoute, from: number) => number,
+  sizeOf: SizeOf,
 ): Float64Array {
   const hosts = hostTable(schedule), { stages, pipelineOf } = schedule;
   const come = new Float64Array(schedule.lists[slow]!.length);
@@ -92,7 +92,7 @@ function comeBySlowness(
     const first = pipelineOf[microBatch]! * stages;
     for (const route of leaving(routes, kind, stage)) {
       if (hosts[first + route.to] !== slow) continue;
-      come[before]! += share * sizeOf(route, hosts[first + stage]!);
+      come[before]! += share * sizeOf(route);
     }
   });
   let sum = 0;
@@ -121,103 +121,4 @@ export function freedAt(list: ActionList, part: number, freed: ArrayLike<number>
   const kind = list.kindAt(part);
   if (kind !== KIND.B && kind !== KIND.I) return 0;
   return freed[list.stageAt(part)]! / list.countAt(part);
-}
-
-/** Peak traffic of one worker over skip edges, for any durations of actions and messages. */
-export interface SkipTraffic {
-  /**
-   * Messages that have arrived and that no action has taken yet, each of a micro-batch, or of a part
-   * if the schedule has parts. Values for a neighbouring stage travel with the message of the
-   * chain, and count there.
-   */
-  readonly messages: number;
-  /**
-   * Bytes of values, until the end of the backward of the stage that uses them, and of gradients, until
-   * the end of the backward of the stage that receives them.
-   */
-  readonly bytes: number;
-}
-
-/**
- * The traffic of each worker of a schedule over its skip edges: exact if workers follow their lists
- * strictly, except that in very large steps all values count as if they arrived together; if workers
- * take any ready action, everything that the micro-batches in flight can bring.
- *
- * @example A slow worker of 1F1B holds the values, or their gradients, of all micro-batches in flight
- * ```ts
- * import { deepStrictEqual } from "node:assert/strict";
- * import { createSchedule, skipTraffic } from "@troupe/troupe/schedules";
- * import { withEdges } from "../schedule.ts";
- *
- * const chain = createSchedule("1f1b", { workers: 4, microBatches: 8 });
- * const traffic = skipTraffic(withEdges(chain, [{ from: 0, to: [3], bytes: 10 }]));
- * deepStrictEqual(traffic.map(({ messages }) => messages), [4, 0, 0, 4]);
- * deepStrictEqual(traffic.map(({ bytes }) => bytes), [40, 0, 0, 40]);
- * ```
- */
-export function skipTraffic(schedule: Schedule): SkipTraffic[] {
-  const { stages, placement, edges = [], lists, listPolicy } = schedule;
-  const routes = stageRoutes(stages, edges);
-  if (routes === undefined) return placement.map(() => ({ messages: 0, bytes: 0 }));
-  const isKnown = lists !== undefined && (listPolicy?.name ?? "list") === "list";
-  if (!isKnown || isTooLarge(schedule as ListedSchedule)) return inFlight(schedule, routes);
-  const listed = { ...schedule, lists }, levels = levelsOf(listed, bytesOf(edges))!;
-  return lists.map((list, worker) => ({
-    messages: messagesAt(listed, worker, routes),
-    bytes: peakOfSkips(list, levels[worker]!),
-  }));
-}
-
-/** Returns true if values over a route have their own message. */
-const isApart = ({ from, to }: SkipRoute) => Math.abs(from - to) > 1;
-
-/** The most that the micro-batches in flight can bring to the stages of each worker. */
-function inFlight(schedule: Schedule, routes: readonly StageRoutes[]): SkipTraffic[] {
-  const { injectionLimit, pipelineOf, placement, edges = [] } = schedule;
-  const freed = freedBy(routes, bytesOf(edges)), count = messagesFreed(schedule, routes);
-  const most = (pipeline: number) =>
-    Math.min(injectionLimit, pipelineOf.filter((one) => one === pipeline).length);
-  return placement.map((held, worker) => {
-    let messages = 0, bytes = 0;
-    for (const { stage, pipeline } of held) {
-      const { forward, backward } = count(worker, stage, pipeline);
-      messages += most(pipeline) * (forward + backward);
-      bytes += most(pipeline) * freed[stage]!;
-    }
-    return { messages: messages * halvesOf(schedule) * (schedule.slices ?? 1), bytes };
-  });
-}
-
-/** The messages from other workers that a forward and a backward of a micro-batch take. */
-function messagesFreed(schedule: Schedule, routes: readonly StageRoutes[]) {
-  const hosts = hostTable(schedule), { stages } = schedule;
-  return (worker: number, stage: number, pipeline: number) => {
-    const count = (all: readonly SkipRoute[]) =>
-      all.filter((route) => isApart(route) && hosts[pipeline * stages + route.from] !== worker)
-        .length;
-    const { toForward, toBackward } = routes[stage]!;
-    return { forward: count(toForward), backward: count(toBackward) };
-  };
-}
-
-/** The most messages that wait for a worker that follows its list. */
-function messagesAt(
-  schedule: ListedSchedule,
-  worker: number,
-  routes: readonly StageRoutes[],
-): number {
-  const list = schedule.lists[worker]!, freed = messagesFreed(schedule, routes);
-  const sizeOf = (route: SkipRoute, from: number) => Number(isApart(route) && from !== worker);
-  const come = comeBySlowness(schedule, worker, routes, sizeOf);
-  let taken = 0, most = 0;
-  for (let index = 0; index < list.length; index++) {
-    most = Math.max(most, come[index]! - taken);
-    for (let part = list.startOf(index); part < list.startOf(index + 1); part++) {
-      const kind = list.kindAt(part), copy = schedule.pipelineOf[list.microBatchAt(part)]!;
-      if (kind === KIND.R || kind === KIND.W) continue;
-      const { forward, backward } = freed(worker, list.stageAt(part), copy);
-      taken += (kind === KIND.F ? forward : backward) / list.countAt(part);
-    }
-  }
-  return Math.round(most * halvesOf(schedule) * (schedule.slices ?? 1));
 }

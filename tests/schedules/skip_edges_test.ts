@@ -12,13 +12,11 @@ import {
   scheduleDefinitions,
   simulateStep,
   type SkipEdge,
-  skipTraffic,
   smallerSchedule,
   stageMemories,
   validate,
   withLists,
   withOrders,
-  withPolicy,
   withRecomputation,
 } from "../../schedules/mod.ts";
 import { edgesOfParts, withEdges } from "../../schedules/schedule.ts";
@@ -211,7 +209,6 @@ Deno.test("values within one worker are held and not sent", () => {
   const { makespanMs, peakBytes } = simulateStep({ schedule, stages, network });
   // The value of stage 2, and while its backward runs the gradient of that value.
   assert.deepEqual([makespanMs, peakBytes], [9, [16]]);
-  assert.deepEqual(skipTraffic(schedule), [{ messages: 0, bytes: 16 }]);
 });
 
 Deno.test("values share their link with other messages in turn", () => {
@@ -224,6 +221,10 @@ Deno.test("values share their link with other messages in turn", () => {
   assert.equal(timeOf(withEdges(chain, [{ from: 0, to: [2], bytes: 4 }])), 16);
   assert.equal(timeOf(withEdges(chain, [{ from: 0, to: [2], bytes: 4, hasGradient: false }])), 15);
 });
+
+/** Planned memory of each worker, of values over skip edges only. */
+const plannedOf = (schedule: ListedSchedule) =>
+  scheduleMemory(schedule, stageMemories(schedule, {}));
 
 /** Schedules with skip edges, with the factors and times of a step. */
 const anyStep = fc.record({
@@ -250,25 +251,16 @@ function simulated(schedule: Schedule, { edges, seed, slow, skipMs }: {
 }
 
 propertyTest(
-  "no durations make a worker hold more than is planned, in the order of its list or another",
+  "no durations make a worker hold more than is planned",
   [anyStep],
   (step) => {
-    const schedule = withEdges(withLists(step.chain), step.edges), traffic = skipTraffic(schedule);
-    const planned = scheduleMemory(schedule, stageMemories(schedule, {}));
+    const schedule = withEdges(withLists(step.chain), step.edges);
+    const planned = plannedOf(schedule);
     const { peakBytes, memoryOf } = simulated(schedule, step);
-    // Workers without lists hold at most the values of the micro-batches in flight.
-    const elastic = withEdges(
-      step.chain.lists ? withPolicy(step.chain, "elastic") : step.chain,
-      step.edges,
-    );
-    const early = simulated(elastic, step).peakBytes, inFlight = skipTraffic(elastic);
     peakBytes.forEach((bytes, worker) => {
-      assert.ok(early[worker]! <= inFlight[worker]!.bytes + 1e-9);
       const where = `${inWords(step)}, worker ${worker}`, { peak } = planned[worker]!;
-      const expected = traffic[worker]!.bytes;
       assert.ok(Math.abs(memoryOf(worker).bytes.at(-1)!) < 1e-9, `${where}: bytes are left over`);
       assert.ok(bytes <= peak + 1e-9, `${where}: ${bytes} of ${peak}`);
-      assert.ok(isNear(peak, expected), `${where}: ${peak}`);
     });
   },
 );
@@ -277,18 +269,12 @@ propertyTest(
   "a worker reaches its planned level if all others are much faster",
   [anyStep],
   (step) => {
-    const schedule = withEdges(withLists(step.chain), step.edges), traffic = skipTraffic(schedule);
+    const schedule = withEdges(withLists(step.chain), step.edges), planned = plannedOf(schedule);
     for (let worker = 0; worker < schedule.workers; worker++) {
-      const slow = traffic.map((_, w) => w === worker ? 1e6 : 1);
+      const slow = planned.map((_, w) => w === worker ? 1e6 : 1);
       const { peakBytes } = simulated(schedule, { ...step, slow, skipMs: 0 });
-      const gap = Math.abs(peakBytes[worker]! - traffic[worker]!.bytes);
+      const gap = Math.abs(peakBytes[worker]! - planned[worker]!.peak);
       assert.ok(gap < 1e-6, `${inWords(step)}, worker ${worker}`);
     }
   },
 );
-
-Deno.test("a mailbox has room for the values of all micro-batches in flight", () => {
-  const chain = createSchedule("1f1b", { workers: 3, microBatches: 6 });
-  const schedule = withEdges(chain, [{ from: 0, to: [2], bytes: 8 }]);
-  assert.deepEqual(skipTraffic(schedule).map(({ messages }) => messages), [3, 0, 3]);
-});

@@ -1,20 +1,16 @@
 import assert from "node:assert/strict";
-import { printedOutputs } from "../../schedules/analysis/paper_models.ts";
+import { printedOutputs } from "../../bench/papers/formulas.ts";
 import { analyze, createSchedule, criticalPath } from "../../schedules/mod.ts";
-import {
-  chimeraStep,
-  hanayoBubbleRatio,
-  hanayoPrintedRatio,
-} from "../../schedules/analysis/paper_models.ts";
+import { chimeraStep, hanayoBubbleRatio, hanayoPrintedRatio } from "../../bench/papers/formulas.ts";
 import {
   checkpointedOutputs,
   mixedPrecisionBytes,
   rabenseifnerMs,
   recomputedStepFlops,
   unoverlappedReduce,
-} from "../../schedules/analysis/paper_models.ts";
+} from "../../bench/papers/formulas.ts";
 import fc from "../fast_check.ts";
-import { between, isNear, propertyTest, refuses } from "./cases.ts";
+import { between, isNear, propertyTest, refuses } from "../schedules/cases.ts";
 
 const leastAt = (outputs: (every: number) => number, factors: readonly number[]) =>
   factors.reduce((best, every) => outputs(every) < outputs(best) ? every : best);

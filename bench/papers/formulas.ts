@@ -1,8 +1,7 @@
 /** Formulas of the papers on AxoNN, Chimera and Hanayo, as printed and corrected. */
 
-import { assertInput } from "../errors.ts";
-import type { Schedule } from "../schedule.ts";
-import { type Analysis, analyze } from "./analyze.ts";
+import { assertInput } from "../../schedules/errors.ts";
+import { type Analysis, analyze, criticalPath, type Schedule } from "../../schedules/mod.ts";
 
 /** A link by the α-β model: `latencyMs` is α, `1 / bytesPerMs` is β. */
 export interface LinkModel {
@@ -168,48 +167,6 @@ function checkCounts(counts: Readonly<Record<string, number>>): void {
     const isCount = Number.isInteger(value) && value >= 1;
     checkModel(`the number of ${name}`, value, isCount, "a whole number from 1");
   }
-}
-
-/** Numbers of actions on the critical path of one step: C_f and C_b of the paper. */
-export interface CriticalPath {
-  /** Forwards of one micro-batch by 1/D of the model. */
-  readonly forwards: number;
-  /** Full backwards of one micro-batch by 1/D of the model. */
-  readonly backwards: number;
-}
-
-/** The time added to all actions, which keeps the order of paths of different length. */
-const LONGER = 2 ** -24;
-
-/**
- * C_f and C_b: forwards and backwards on the critical path, with equal stages, no time for messages,
- * and a backward of `backward` forwards: the paper takes 2, or 3 with recomputation.
- *
- * The length of the path is C_f + C_b·backward; its growth when every action takes a little longer
- * is C_f + C_b. Of paths of the same length, this finds the one with the most actions, which messages
- * lengthen most. Chimera with K whole units of D micro-batches and f = 1 has
- * C_f = N - (K-1)(D-2) and C_b = N + K(D-2).
- *
- * @throws {RangeError} if the schedule deadlocks, or `backward` is not a whole number from 1 to 100.
- *
- * @example The path of the paper's Figure 6
- * ```ts
- * import { deepStrictEqual } from "node:assert/strict";
- * import { createSchedule, criticalPath } from "@troupe/troupe/schedules";
- *
- * const chimera = createSchedule("chimera", { workers: 6, microBatches: 6 });
- * deepStrictEqual(criticalPath(chimera), { forwards: 6, backwards: 10 });
- * ```
- */
-export function criticalPath(schedule: Schedule, backward = 2): CriticalPath {
-  const isServed = Number.isInteger(backward) && backward >= 1 && backward <= 100;
-  checkModel("a backward in forwards", backward, isServed, "a whole number from 1 to 100");
-  const length = analyze(schedule, { forward: 1, backward }).makespan;
-  const longer = { forward: 1 + LONGER, backward: backward + LONGER };
-  const actions = (analyze(schedule, longer).makespan - length) / LONGER;
-  if (backward === 1) return { forwards: actions / 2, backwards: actions / 2 };
-  const backwards = (length - actions) / (backward - 1);
-  return { forwards: actions - backwards, backwards };
 }
 
 /** Variables of Eq. 1. */

@@ -263,11 +263,9 @@ export function readTensors(
   sources: ReadonlyMap<string, TensorSource>,
 ): ReadonlyMap<string, Float32Array> {
   const known = new Map<TensorSource, Float32Array>();
-  return new Map(Array.from(sources, ([name, source]) => {
-    const values = known.get(source) ?? readTensor(source);
-    known.set(source, values);
-    return [name, values];
-  }));
+  const valuesOf = (source: TensorSource) =>
+    known.getOrInsertComputed(source, () => readTensor(source));
+  return new Map(Array.from(sources, ([name, source]) => [name, valuesOf(source)]));
 }
 
 /**

@@ -120,12 +120,10 @@ const known = new WeakMap<Schedule, { readonly isSplit: boolean; readonly isHalv
  * since many candidates share a schedule.
  */
 function backwardsOf(schedule: Schedule) {
-  const found = known.get(schedule) ?? {
+  return known.getOrInsertComputed(schedule, () => ({
     isSplit: splitsBackward(schedule),
     isHalved: halvesOf(schedule) > 1,
-  };
-  known.set(schedule, found);
-  return found;
+  }));
 }
 
 /** Options of schedules that the planner varies. */
@@ -412,15 +410,14 @@ export function openForecast(profile: Profile, options: ForecastOptions): Foreca
   const name = DEVICE_NAMES.find((known) => known === device);
   const compiled = new WeakMap<Schedule, Map<string, CompiledRun>>();
   const compiledRun = (candidate: Candidate, schedule: Schedule): CompiledRun => {
-    const ofSchedule = compiled.get(schedule) ?? new Map<string, CompiledRun>();
-    compiled.set(schedule, ofSchedule);
+    const ofSchedule = compiled.getOrInsertComputed(schedule, () => new Map());
     const { microBatch, recompute, precision, replicas, bucketSize, layout } = candidate;
     const how = { recompute, precision, replicas, optimizer, bucketSize, layout };
     const key = `${bucketSize} ${layout}`;
-    const run = ofSchedule.get(key) ??
-      compileRun({ model: sampled(microBatch), ...how }, schedule, name, compile);
-    ofSchedule.set(key, run);
-    return run;
+    return ofSchedule.getOrInsertComputed(
+      key,
+      () => compileRun({ model: sampled(microBatch), ...how }, schedule, name, compile),
+    );
   };
   const runOf = (candidate: Candidate, schedule: Schedule) => {
     const { replicas, coarsening, microBatch } = candidate;
@@ -507,9 +504,7 @@ function openModels({ model }: ForecastOptions) {
       throw refusal("plan with slices", "the model must have sequences", source.name);
     }
     const key = `${source.samples} ${recompute} ${how?.precision} ${how?.slices ?? 1}`;
-    const known = programs.get(key) ?? compileModel(source, recompute, how);
-    programs.set(key, known);
-    return known;
+    return programs.getOrInsertComputed(key, () => compileModel(source, recompute, how));
   };
   const sampled = (samples: number): Model => {
     const made = model.samples === samples ? model : model.withSamples?.(samples);

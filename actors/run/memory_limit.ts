@@ -220,12 +220,8 @@ function assertTensors(run: PlacedRun): void {
 
 /** The workers of each device, those of all replicas. */
 function workersByDevice({ devices, replicas, schedule }: PlacedRun): Map<DeviceChoice, number[]> {
-  const found = new Map<DeviceChoice, number[]>();
-  for (let worker = 0; worker < replicas * schedule.workers; worker++) {
-    const device = devices[worker % devices.length]!;
-    found.set(device, [...found.get(device) ?? [], worker]);
-  }
-  return found;
+  const workers = Array.from({ length: replicas * schedule.workers }, (_, worker) => worker);
+  return Map.groupBy(workers, (worker) => devices[worker % devices.length]!);
 }
 
 function assertAdapter(run: PlacedRun, device: DeviceChoice, workers: readonly number[]): void {

@@ -113,8 +113,8 @@ export function openTrainTelemetry(): ((metrics: Metrics) => void) | undefined {
       ]
     ) {
       const full = `troupe.train.${name.replaceAll("/", ".")}`;
-      const gauge = gauges.get(full) ?? meter.createGauge(full, { ...unit && { unit } });
-      gauges.set(full, gauge);
+      const create = () => meter.createGauge(full, { ...unit && { unit } });
+      const gauge = gauges.getOrInsertComputed(full, create);
       gauge.record(value, worker === undefined ? {} : { "troupe.worker": worker });
     }
   };

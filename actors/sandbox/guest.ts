@@ -195,9 +195,8 @@ class Guest {
         call({ call: "after", delayMs, message, key }),
       now: () => this.#world.now,
       random: (label: string) => {
-        const stream = this.#streams.get(label) ?? substream(this.#world.seed, label);
-        this.#streams.set(label, stream);
-        return stream();
+        const open = () => substream(this.#world.seed, label);
+        return this.#streams.getOrInsertComputed(label, open)();
       },
     };
     return context as PackageContext<Message>;

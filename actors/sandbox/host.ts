@@ -509,8 +509,7 @@ export class Host {
           `of ${WAITING_BYTES_MAX} bytes together`,
       );
     }
-    const account = this.#accounts.get(to) ?? { count: 0, bytes: 0 };
-    this.#accounts.set(to, account);
+    const account = this.#accounts.getOrInsertComputed(to, () => ({ count: 0, bytes: 0 }));
     for (const one of [account, this.#waiting]) {
       one.count++;
       one.bytes += bytes;

@@ -239,7 +239,7 @@ interface AppenderInit extends Pick<JournalFileOptions, "path" | "header" | "flu
  * @param isolate number of the isolate.
  * @param init from {@linkcode beginJournal}.
  */
-function openAppender(isolate: number, init: unknown): Observer {
+export function openAppender(isolate: number, init: unknown): Observer {
   const { path, header, payloads, flushMs } = init as AppenderInit;
   const onFailure = isolate === 0 ? listeners.get(path) ?? warn : () => {};
   if (isolate === 0) listeners.delete(path);

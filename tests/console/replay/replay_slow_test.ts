@@ -484,6 +484,19 @@ folderTest(
   },
 );
 
+folderTest(
+  "sums that threads share are computed again, for the round of the record",
+  async (folder) => {
+    const how = words`--workers 2 --replicas 2 --steps 99999 --checkpoint-every 4 --out ${folder}`;
+    const run = new Running([...TRAIN, ...TINY, ...how, "--json", "--black-box=1"]);
+    await run.printed("stdout", /"step":10,/);
+    run.kill();
+    await run.end(HANG_LIMIT_MS);
+    const said = await troupe(0, "replay", join(folder, "black-box"), "--actor", "worker-1");
+    assert.match(said, /, [1-9]\d* of them computed again; [1-9]\d* answers as recorded\n/);
+  },
+);
+
 folderTest("a run that ends well or has short actions leaves no black box", async (folder) => {
   assert.ok(!(await failIn(folder)).includes("black-box"));
   const out = join(folder, "well"), refuse = (...args: string[]) => ["train", ...TINY, ...args];

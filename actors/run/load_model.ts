@@ -28,6 +28,7 @@ import {
   stepFolder,
   stepName,
 } from "../checkpoints/format.ts";
+import { lstat } from "../checkpoints/lock.ts";
 import { parseRecord } from "../checkpoints/markers.ts";
 import { averaged, locateCheckpoint } from "../checkpoints/read.ts";
 import { readTensors } from "../checkpoints/tensors.ts";
@@ -45,7 +46,7 @@ import { check } from "../options/option.ts";
 import type { TrainOptions } from "../options/train_options.ts";
 import { ADAPTER_OPTIONS } from "../options/train_fields.ts";
 import { RUN_FILES } from "../run_folder/metrics_file.ts";
-import { runToResume } from "../run_folder/read.ts";
+import { meantRun, runPath } from "../run_folder/read.ts";
 
 /** A trained model. Disposing of it closes its device. */
 export interface LoadedModel extends Disposable {
@@ -219,7 +220,12 @@ async function weightsOf(
     const { parameters } = compileModel(model, "none");
     return { weights: await readWeights(file, parameters, model.ties), kept };
   }
-  const path = runToResume(run), checkpoint = await locateCheckpoint(path);
+  const path = runPath(run);
+  if (!lstat(path)) {
+    const must = "run must be the folder of a run, or its name below runs/";
+    throw refusal(cannot, must, quoted(run) + meantRun(run));
+  }
+  const checkpoint = await locateCheckpoint(path);
   if (!checkpoint) throw refusal(cannot, `${path} must have a checkpoint`, "none");
   const { state, config: kept } = ema ? averaged(checkpoint) : checkpoint;
   return { weights: readTensors(state.weights), kept };

@@ -271,10 +271,16 @@ const TRIES_MAX = 1000;
 /** Maximum length of the model's name in the name of a folder. */
 const NAME_MAX = 60;
 
-/** Returns the path of a named run: as given, or below `runs/` if it only exists there. */
+/**
+ * Returns the path of a named run: as given, or below `runs/` if the run only exists there, even
+ * beside another folder of that name, such as one of data.
+ */
 export function runPath(named: string): string {
   const below = join(RUNS_FOLDER, named);
-  return !existsSync(named) && /^[^./\\]/.test(named) && existsSync(below) ? below : named;
+  if (!/^[^./\\]/.test(named) || !existsSync(below)) return named;
+  if (!existsSync(named)) return below;
+  const isOther = !/[/\\]/.test(named) && lstat(named)!.isDirectory && !isRun(namesIn(named));
+  return isOther && isRun(namesIn(below)) ? below : named;
 }
 
 /** Suggests a similar run for a missing one, as the end of a sentence. */

@@ -354,6 +354,7 @@ export function describeFailedRun<C>(
   const { failure, seed, strategy, deviations, faults, waiting } = run;
   const plan = [
     `seed: ${seed}`,
+    ...(failure.name === "agreement" ? ["mustAgree: true"] : []),
     ...(configuration === undefined ? [] : [`configuration: ${JSON.stringify(configuration)}`]),
     `deviations: ${JSON.stringify(deviations)}`,
     ...(faults.length === 0 ? [] : [`faults: ${JSON.stringify(faults)}`]),

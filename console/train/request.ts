@@ -122,6 +122,25 @@ function inheritedFlags(
   return Object.fromEntries(Object.entries(kept).filter(([name]) => !takenBack.includes(name)));
 }
 
+/** Flags of the start and of the folder of a run, which `--resume` replaces. */
+const REPLACED = ["resume", "weights", "out", "config", "overwrite"];
+
+/** Values of inherited flags that must be named again: modules and ONNX files. */
+const NAMED_AGAIN = /^(jsr:|npm:|https?:|file:|\.{1,2}\/)|\.onnx$/;
+
+/** Returns the words of the given flags that the command which resumes a run must repeat. */
+export function repeatedFlags(args: readonly string[]): string[] {
+  const { flags, takenBack } = rawArguments(args, TRAIN_FLAGS);
+  const isRepeated = (name: string, value: string | true) =>
+    !REPLACED.includes(name) &&
+    (!Object.hasOwn(INHERITED_FLAGS, name) || value !== true && NAMED_AGAIN.test(value));
+  const given = Object.entries(flags).filter(([name, value]) => isRepeated(name, value));
+  return [
+    ...given.flatMap(([name, value]) => value === true ? [`--${name}`] : [`--${name}`, value]),
+    ...takenBack.filter((name) => isRepeated(name, true)).map((name) => `--no-${name}`),
+  ];
+}
+
 /** Describes the flags of a checkpoint that no run inherits; undefined if it has none. */
 function describeNotInherited({ path, config }: KeptRun): string | undefined {
   const data = ["text", "tokens"]; // Troupe 0.1 kept these; they must be named again

@@ -48,6 +48,7 @@ import {
   checkpointConfig,
   placeOf,
   readTrainFlags,
+  repeatedFlags,
   type RunPlace,
   type TrainRequest,
   withConfig,
@@ -201,7 +202,10 @@ async function trainAsAsked(
     }
     // The launcher of the ranks shows their last line, regardless of earlier lines.
     if (flags.runtime === "mpi" && !flags.json) printDone(event, keptComponents(parts));
-    if (event.isInterrupted) return 130;
+    if (event.isInterrupted) {
+      sayHowToResume(event, request);
+      return 130;
+    }
   }
   if (dashboard && flags["dashboard-stay"]) {
     begin(""); // what Ctrl-C ends is the dashboard: the run is done
@@ -341,8 +345,7 @@ function jsonReport(withMemory = false, parts: KeptComponents = {}): Report {
       }
       case "end": {
         if (memory) printJson(memory.json(event.memory));
-        printDone(event, parts);
-        return sayHowToResume(event);
+        return printDone(event, parts);
       }
     }
   }, () => memory?.[Symbol.dispose]());
@@ -423,8 +426,7 @@ function consoleReport(steps: number, unit: Task["unit"], withMemory = false): R
         print(`${taken} steps in ${seconds} s on ${on}`);
         memory?.end(event.memory).forEach(printLine);
         if (event.checkpoint && event.checkpoint !== told) print(`checkpoint ${event.checkpoint}`);
-        bestLines(event).forEach(printLine);
-        return sayHowToResume(event);
+        return bestLines(event).forEach(printLine);
       }
     }
   }, () => {
@@ -453,12 +455,15 @@ function bestLines({ best, isStoppedEarly }: EndEvent): string[] {
   ];
 }
 
-function sayHowToResume(event: TrainEvent & { type: "end" }): void {
-  if (!event.isInterrupted) return;
+/** Quotes a word of a command line, if a POSIX shell would not read it as it is. */
+const shellWord = (word: string) =>
+  /^[\w@%+=:,./-]+$/.test(word) ? word : `'${inOneLine(word).replaceAll("'", "'\\''")}'`;
+
+function sayHowToResume(event: TrainEvent & { type: "end" }, { args }: TrainRequest): void {
   const how = event.checkpoint
     ? `resume with: ${
-      commandLine("train", "--resume", event.checkpoint)
-    } (plus --steps and the other flags of "How it runs")`
+      commandLine("train", "--resume", ...[event.checkpoint, ...repeatedFlags(args)].map(shellWord))
+    }`
     : "nothing was saved, since no --out was given";
   printError(`Interrupted after step ${event.steps}; ${how}`);
 }

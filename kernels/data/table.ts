@@ -510,8 +510,12 @@ const scaled = (fields: Batch, schema: TableSchema): Batch =>
 const isNested = (value: unknown): boolean =>
   typeof value === "object" && value !== null && !(value instanceof Date);
 
+/** Returns whether a cell has no value; such a cell is no category either. */
+const isEmpty = (value: unknown): boolean => String(value ?? "").trim() === "";
+
 const classesIn = (rows: readonly TableRow[], column: string) => {
-  const values = rows.map((row) => row?.[column]).filter((value) => !isNested(value));
+  const cells = rows.map((row) => row?.[column]);
+  const values = cells.filter((value) => !isNested(value) && !isEmpty(value));
   return [...new Set(values.map(String))].sort();
 };
 
@@ -526,14 +530,20 @@ function encodeRow(
   const valueOf = (column: string, must: string, isValid: (value: unknown) => boolean) => {
     const value = row[column], isThere = value !== undefined && !isNested(value);
     const name = `${must} in the column ${JSON.stringify(column)} of ${where}`;
-    const shown = isNested(value) ? "an object or a list" : String(value ?? "nothing");
+    const shown = value === undefined
+      ? `no such column; the columns are ${Object.keys(row).slice(0, 9).join(", ")}`
+      : isNested(value)
+      ? "an object or a list"
+      : isEmpty(value)
+      ? "an empty cell"
+      : String(value);
     assertInput(isThere && isValid(value), "read a table", name, shown);
     return value;
   };
   const fields = Object.entries(schema).map(([name, field]) => {
     if ("numbers" in field) {
       const isNumber = (value: unknown) =>
-        String(value ?? "").trim() !== "" && Number.isFinite(Math.fround(Number(value)));
+        !isEmpty(value) && Number.isFinite(Math.fround(Number(value)));
       const numbers = field.numbers.map((column) =>
         Number(valueOf(column, "there must be a number", isNumber))
       );

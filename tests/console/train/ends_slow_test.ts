@@ -49,7 +49,7 @@ async function assertGoodOrder({ code, stdout, stderr }: Outcome, out: string): 
   const told = stderr.split("\n").filter((line) => !line.startsWith("Task train"));
   assert.equal(told[0], "Finishing the step under way; press Ctrl-C again to end immediately.");
   const on = `Interrupted after step ${step}; resume with: deno task train --resume ${path} `;
-  assert.ok(told[1]!.startsWith(on), told[1]);
+  assert.ok(told[1]!.startsWith(on) && told[1]!.includes(" --steps 2000"), told[1]);
   assert.deepEqual(told.slice(2), [""]);
   return step;
 }

@@ -87,12 +87,21 @@ Deno.test("a value that does not fit is refused with its row and column", () => 
       message,
     });
   const good = { x: 1, y: 1, colour: "red", note: "" };
-  refused({ ...good, y: "" }, /number in the column "y" of row 2, received $/);
+  refused({ ...good, y: "" }, /number in the column "y" of row 2, received an empty cell$/);
   for (const y of [null, " ", []]) refused({ ...good, y }, /number in the column "y" of row 2/);
   refused({ ...good, y: "1,5" }, /number in the column "y" of row 2, received 1,5/);
-  refused({ x: 1, colour: "red", note: "" }, /column "y" of row 2, received nothing/);
+  refused(
+    { x: 1, colour: "red", note: "" },
+    /received no such column; the columns are x, colour, note$/,
+  );
   for (const y of [[5], {}, "1e39"]) refused({ ...good, y }, /number in the column "y" of row 2/);
   refused({ ...good, colour: { toString: 1 } }, /"colour" of row 2, received an object or a list/);
+  for (const colour of ["", " ", null]) {
+    refused(
+      { ...good, colour },
+      /one of red in the column "colour" of row 2, received an empty cell$/,
+    );
+  }
   refused({ ...good, note: 3 }, /a text in the column "note" of row 2/);
   const fixed = { label: { category: "colour", classes: ["red"] } };
   assert.throws(() => Dataset.of([{ colour: "blue" }], fixed), /one of red .* received blue/);

@@ -293,9 +293,11 @@ export const evaluationText = (
 /** Shows the events of a run of a script. Disposing removes the status line. */
 export function openRunProgress(steps: number): ((event: TrainEvent) => void) & Disposable {
   const progress = openProgress(steps, "samples"), dispose = () => progress[Symbol.dispose]();
+  let isTrained = false;
   const show = (event: TrainEvent) => {
     switch (event.type) {
       case "step": {
+        isTrained = true;
         const { step, loss, tokensPerSecond, seconds, metrics } = event;
         const perSecond = `${(1 / seconds).toFixed(1)} steps/s`;
         return progress.step(step, loss, tokensPerSecond, [...metricTexts(metrics), perSecond]);
@@ -305,7 +307,9 @@ export function openRunProgress(steps: number): ((event: TrainEvent) => void) & 
       case "checkpoint":
         return print(`checkpoint ${event.path}`);
       case "end":
-        return dispose();
+        dispose();
+        if (isTrained || event.isInterrupted) return;
+        return print(`all ${event.steps} steps were taken before: nothing was trained`);
     }
   };
   return Object.assign(show, { [Symbol.dispose]: dispose });

@@ -466,14 +466,16 @@ export class Dataset {
   }
 
   /**
-   * Encodes new rows as one micro-batch, such as the input of a prediction. Fields whose columns are
-   * missing are left out.
+   * Encodes new rows as one micro-batch, such as the input of a prediction. Fields without any of
+   * their columns in the first row are left out.
+   *
+   * @throws {RangeError} when a value of a field is missing or does not fit.
    */
   encode(rows: readonly Readonly<Record<string, unknown>>[]): Batch {
     const received = typeof rows;
     assertInput(Array.isArray(rows), "encode rows", "they must be a list", received, TypeError);
     const known = Object.entries(this.schema)
-      .filter(([, field]) => columnsOf(field).every((column) => column in Object(rows[0])));
+      .filter(([, field]) => columnsOf(field).some((column) => column in Object(rows[0])));
     const schema = Object.fromEntries(known);
     const all = rows.map((row, i) => encodeRow(row, schema, this.classes, `row ${i + 1}`));
     return scaled(joinRows(all), schema);

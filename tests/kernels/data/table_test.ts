@@ -103,6 +103,11 @@ Deno.test("a value that does not fit is refused with its row and column", () => 
     );
   }
   refused({ ...good, note: 3 }, /a text in the column "note" of row 2/);
+  const two = Dataset.of([{ x: 1, y: 1 }], { point: { numbers: ["x", "y"] } });
+  assert.throws(
+    () => two.encode([{ x: 1, z: 1 }]),
+    /"y" of row 1, received no such column; .* x, z$/,
+  );
   const fixed = { label: { category: "colour", classes: ["red"] } };
   assert.throws(() => Dataset.of([{ colour: "blue" }], fixed), /one of red .* received blue/);
   assert.throws(() => Dataset.of([], SCHEMA), /row at least, received none/);

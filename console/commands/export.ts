@@ -22,7 +22,7 @@ import {
 import { type CommandSyntax, COMMON_FLAGS, type FlagValues, withDefaults } from "../flag.ts";
 import { runPath } from "../../actors/run_folder/read.ts";
 import { inOneLine, print, printError, quoted } from "../terminal.ts";
-import { keptWeights } from "../train/data_files.ts";
+import { keptStarts } from "../train/data_files.ts";
 import { trainedOnnx } from "../train/onnx.ts";
 import { checkCount, type Command, defineCommand, ensure } from "./common.ts";
 import {
@@ -156,7 +156,7 @@ async function findForPeft(run: string, { adapter, merge, ema }: ExportFlags): P
   const exported = {
     ...{ lora, parameters, weights },
     isTransposed: parameters.some(({ name }) => isConv1D(format, name)),
-    base: checkpoint ? keptWeights(checkpoint.config) : path,
+    base: checkpoint ? keptStarts(checkpoint.config).weights : path,
   };
   return { path, write: (out, signal) => writeAdapter(out, exported, signal) };
 }

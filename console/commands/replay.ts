@@ -171,12 +171,12 @@ function describe(step: StepRecord | undefined): string {
   return `< ${from} ${type}${name ? ` (${name})` : ""}, message ${payload}, state ${state}`;
 }
 
-const { text, tokens, weights, tokenizer, model, data, optimizer, supervisor, resume } =
+const { text, tokens, weights, adapter, tokenizer, model, data, optimizer, supervisor, resume } =
   TRAIN_FLAGS;
 
 /** Flags that name the input of the recorded run, with the limit of memory. */
 const NAMED_FLAGS = {
-  ...{ text, tokens, weights, tokenizer, "schedule-file": TRAIN_FLAGS["schedule-file"] },
+  ...{ text, tokens, weights, adapter, tokenizer, "schedule-file": TRAIN_FLAGS["schedule-file"] },
   ...{ model, data, optimizer, supervisor, resume },
   "memory-limit": {
     ...TRAIN_FLAGS["memory-limit"],
@@ -279,9 +279,7 @@ export const replayCommand = (
     async ({ words: [path = ""], flags }, { begin }) => {
       checkInputFile(path);
       if (isBlackBox(path)) {
-        const boxed = boxedWorker(path, flags, train);
-        begin();
-        const [outcome, isSame] = await replayWorker(boxed);
+        const [outcome, isSame] = await replayWorker(boxedWorker(path, flags, train), begin);
         print(outcome);
         return isSame ? 0 : 1;
       }
@@ -405,7 +403,7 @@ async function wholeRun(whole: WholeRun): Promise<Replay> {
     const { trace, dashboard } = rawArguments(run.args, TRAIN_FLAGS).flags;
     return (onStep) => replayTraining(whole, args, (trace ?? dashboard) !== undefined, onStep);
   }
-  if (isScenario && flags.module === undefined) throw unnamed("module", run.file, path);
+  if (isScenario && flags.module === undefined) throw unnamed("module", run.file, path, flags);
   const { scenario, modules } = isScenario
     ? await loadExample(flags.module!)
     : simulatedTrainingOf(run.plan.schedule, run.plan.mayLose!);
@@ -491,7 +489,7 @@ export function replayedArguments(
     const isInput = TRAIN_FLAGS[name].kind === "path" || isModule(name, raw[name]);
     const then = isInput ? raw[name] : undefined, now = named[name];
     if (then === undefined && now === undefined) continue;
-    if (now === undefined) throw unnamed(name, String(then), journal);
+    if (now === undefined) throw unnamed(name, String(then), journal, named);
     if (then === undefined) throw unread(name, "as in the recorded run", JSON.stringify(now));
     args.push(`--${name}=${now}`);
   }
@@ -519,11 +517,14 @@ function isModule(name: string, value: string | true | undefined): boolean {
 }
 
 /** Returns the error of a file that the run read and the user did not name. */
-function unnamed(flag: string, file: string, journal: string): TypeError {
+function unnamed(flag: string, file: string, journal: string, given: NamedFiles): TypeError {
+  const named = Object.entries(given).filter(([, value]) => typeof value === "string");
+  const words = [...named as [string, string][], [flag, file] as const]
+    .flatMap(([name, value]) => [`--${name}`, shellWord(value)]);
   return new TypeError(
     `Cannot replay: --${flag} must name the file that the run read, because a journal opens no file, ` +
       "received none; if you trust it, type: " +
-      commandLine("replay", shellWord(journal), `--${flag}`, shellWord(file)),
+      commandLine("replay", shellWord(journal), ...words),
   );
 }
 

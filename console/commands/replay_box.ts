@@ -113,16 +113,23 @@ const keyOf = (actor: string, step: number, digest: MessageDigest) =>
 /**
  * Replays a worker.
  *
+ * @param begin is called when the input has been checked.
  * @returns the outcome as text, and whether all was as recorded.
+ * @throws {TypeError} when a file that the run read is not named.
  * @throws {RangeError} when the black box has no such worker, or no step had begun.
  */
-export async function replayWorker(boxed: BoxedWorker): Promise<[text: string, isSame: boolean]> {
+export async function replayWorker(
+  boxed: BoxedWorker,
+  begin: () => void,
+): Promise<[text: string, isSame: boolean]> {
   const { actor, path, limits } = boxed, box = readBlackBox(path), { start } = box;
   checkRun(box, boxed);
   const records = box.last.get(actor)!.filter(({ segment }) =>
     segment >= (start?.since ?? Infinity)
   );
   ensure(start && records.length > 0, `Cannot replay ${actor}: a step must have begun`, RangeError);
+  boxed.argumentsOf(box.facts.train, false);
+  begin();
   const from = start.step + records[0]!.segment - 1, to = start.step + records.at(-1)!.segment;
   const again = new Rerunner(actor), failure = await repeatSteps(boxed, box, again, from, to);
   const { messages, computed, missing } = messagesTo(records, again.messages, start.step);

@@ -133,25 +133,36 @@ export const textOf = ({ content, path }: DataFile): string => decodeText(conten
 /**
  * Returns the records of the files of a run for a checkpoint's config.
  *
- * @param weights path of the initial weights, of this run or of the resumed one.
+ * @param starts paths of the initial weights and adapter, of this run or of the resumed one.
  */
 export function rememberFiles(
   files: Readonly<Record<string, DataFile>>,
-  weights: string | undefined,
+  starts: KeptStarts,
 ): Record<string, KeptFile | { readonly path: string }> {
   const kept = Object.entries(files).map(([flag, { path, sha256 }]) =>
     [flag, { path, sha256 }] as const
   );
-  return {
-    ...Object.fromEntries(kept),
-    ...weights !== undefined && { weights: { path: weights } },
-  };
+  const begun = START_FLAGS.flatMap((flag) => {
+    const path = starts[flag];
+    return path === undefined ? [] : [[flag, { path }] as const];
+  });
+  return Object.fromEntries<KeptFile | { readonly path: string }>([...kept, ...begun]);
 }
 
-/** Returns the path of the initial weights of a checkpoint's run, to show and to record. */
-export function keptWeights(config: Checkpoint["config"]): string | undefined {
-  const { weights } = (config.files ?? {}) as { weights?: { path?: unknown } };
-  return typeof weights?.path === "string" ? weights.path : undefined;
+/** Flags of the files with which a run begins. */
+const START_FLAGS = ["weights", "adapter"] as const;
+
+/** Paths of the initial weights and of the initial adapter. */
+type KeptStarts = { readonly [Flag in typeof START_FLAGS[number]]?: string | undefined };
+
+/** Returns the paths of the initial weights and adapter of a checkpoint's run, to show and to record. */
+export function keptStarts(config: Checkpoint["config"]): KeptStarts {
+  const files = (config.files ?? {}) as Record<string, { readonly path?: unknown } | undefined>;
+  return Object.fromEntries(
+    START_FLAGS.map((flag) => [flag, files[flag]?.path]).filter(([, path]) =>
+      typeof path === "string"
+    ),
+  );
 }
 
 /** Source of the records of a run's files: a checkpoint, or only its config. */
@@ -228,10 +239,12 @@ export function checkSameFiles(
       );
     }
   }
-  const weights = keptWeights(before.config);
-  if (doing === "resume from" || weights === undefined) return;
-  if (given.weights === undefined) throw unnamed(from, "weights", weights, args);
-  announce(`${before.path} does not say what its weights held: ${given.weights} is taken unseen.`);
+  if (doing === "resume from") return;
+  for (const [flag, path] of Object.entries(keptStarts(before.config))) {
+    const named = given[flag as keyof KeptStarts];
+    if (named === undefined) throw unnamed(from, flag, path!, args);
+    announce(`${before.path} does not say what its ${flag} held: ${named} is taken unseen.`);
+  }
 }
 
 function unnamed(from: string, flag: string, path: string, args: readonly string[]): TypeError {

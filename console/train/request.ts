@@ -46,7 +46,7 @@ import {
   checkSameFiles,
   type DataFiles,
   type Doing,
-  keptWeights,
+  keptStarts,
   readDataFiles,
   rememberFiles,
   type Remembering,
@@ -123,7 +123,7 @@ function inheritedFlags(
 }
 
 /** Flags of the start and of the folder of a run, which `--resume` replaces. */
-const REPLACED = ["resume", "weights", "out", "config", "overwrite"];
+const REPLACED = ["resume", "weights", "adapter", "out", "config", "overwrite"];
 
 /** Values of inherited flags that must be named again: modules and ONNX files. */
 const NAMED_AGAIN = /^(jsr:|npm:|https?:|file:|\.{1,2}\/)|\.onnx$/;
@@ -501,11 +501,11 @@ export function checkpointConfig(
   parts: KeptComponents,
 ): Readonly<Record<string, unknown>> {
   if (checkpoint) checkSameModel(checkpoint, model);
-  const weights = checkpoint ? keptWeights(checkpoint.config) : flags.weights;
+  const starts = checkpoint ? keptStarts(checkpoint.config) : flags;
   return {
     ...model,
     flags: rememberedFlags(flags, parts),
-    files: rememberFiles({ ...files, ...tokenizer && { tokenizer } }, weights),
+    files: rememberFiles({ ...files, ...tokenizer && { tokenizer } }, starts),
     ...Object.keys(parts).length > 0 && { parts },
     run: runningFlags(flags, args, parts),
   };

@@ -25,6 +25,7 @@ import { optionsOfFlags } from "../flag.ts";
 import { answersItself, rawArguments } from "../parse.ts";
 import { TraceFile } from "../run_files/chrome_trace.ts";
 import { openTimeline, type TimelineFile } from "../run_files/timeline_file.ts";
+import { shellWord } from "./data_files.ts";
 import {
   evaluationText,
   inOneLine,
@@ -454,10 +455,6 @@ function bestLines({ best, isStoppedEarly }: EndEvent): string[] {
     }`,
   ];
 }
-
-/** Quotes a word of a command line, if a POSIX shell would not read it as it is. */
-const shellWord = (word: string) =>
-  /^[\w@%+=:,./-]+$/.test(word) ? word : `'${inOneLine(word).replaceAll("'", "'\\''")}'`;
 
 function sayHowToResume(event: TrainEvent & { type: "end" }, { args }: TrainRequest): void {
   const how = event.checkpoint

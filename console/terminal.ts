@@ -118,7 +118,7 @@ function show(fetching: Fetching): Disposable {
  * assert.equal(fetchLine(fetched, 58e6, 75, 21), "58 of 290 MB  1m15s");
  * ```
  */
-function fetchLine(
+export function fetchLine(
   { name, megabytes }: Pick<Fetching, "name" | "megabytes">,
   bytes: number,
   seconds: number,

@@ -354,7 +354,7 @@ export interface OptionReader {
  * deepStrictEqual(unreadOptions(findSchedule("hanayo"), options), []);
  * ```
  */
-function unreadOptions({ reads }: OptionReader, options: object): string[] {
+export function unreadOptions({ reads }: OptionReader, options: object): string[] {
   if (reads === undefined) return [];
   const read = new Set(["workers", "microBatches", ...reads]);
   return Object.entries(options)

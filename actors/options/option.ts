@@ -341,7 +341,7 @@ export function meaning(meant: string, words: string): Words {
  * assert.equal(findSynonym("flavour", words), "");
  * ```
  */
-function findSynonym(word: unknown, words: Words): string {
+export function findSynonym(word: unknown, words: Words): string {
   const key = typeof word === "string" ? plainWord(word) : "";
   return Object.hasOwn(words, key) ? `; ${words[key]}` : "";
 }

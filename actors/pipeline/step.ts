@@ -404,7 +404,7 @@ export function shareStep(
  * assert.deepEqual(shareMicroBatches(7, 3), [2, 2, 3]);
  * ```
  */
-function shareMicroBatches(count: number, replicas: number): number[] {
+export function shareMicroBatches(count: number, replicas: number): number[] {
   return Array.from(
     { length: replicas },
     (_, r) => Math.floor((r + 1) * count / replicas) - Math.floor(r * count / replicas),

@@ -258,7 +258,7 @@ function openStepSync(worker: Worker, round: number): GradientSync {
  * assert.ok(policy.done);
  * ```
  */
-class Continuous1F1B implements StepPolicy {
+export class Continuous1F1B implements StepPolicy {
   readonly #stage: number;
   readonly #warmUp: number;
   #forwards = 0;

@@ -41,7 +41,7 @@ const STATE_MAX = 2 ** 16;
  * assert.throws(() => encodeState(() => 1), /must be representable as JSON/);
  * ```
  */
-function encodeState(state: unknown): unknown {
+export function encodeState(state: unknown): unknown {
   const cannot = "keep the state of the data", must = "it must be representable as JSON";
   const text = jsonOf(cannot, must, state), isFit = text.length <= STATE_MAX;
   assertInput(isFit, cannot, `${must} in ${STATE_MAX} characters`, text.length, TypeError);

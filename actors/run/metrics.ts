@@ -72,7 +72,7 @@ interface Scalar {
  * assert.deepEqual(named, [["loss", 5], ["tokens", 32], ["memory/program", 1e6]]);
  * ```
  */
-function scalarsOf(metrics: Metrics): Scalar[] {
+export function scalarsOf(metrics: Metrics): Scalar[] {
   const { loss, gradNorm, learningRate, lossScale, tokensPerSecond, tokens } = metrics;
   const { evalLoss, perplexity, rss, memory = [], metrics: own = {}, type } = metrics;
   const scalars: readonly (Omit<Scalar, "value"> & { readonly value: number | undefined })[] = [

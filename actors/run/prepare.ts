@@ -118,7 +118,7 @@ function isKnown({ workers, microBatches, updates, lists, listPolicy, weightVers
  * assert.throws(() => assertRecomputable(early), /what 0R0 brings back .* received 0F1 after it/);
  * ```
  */
-function assertRecomputable(
+export function assertRecomputable(
   schedule: Schedule,
   { recomputeInterval }: { readonly recomputeInterval?: number | undefined } = {},
 ): void {

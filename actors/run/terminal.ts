@@ -224,7 +224,7 @@ const BAR = { least: 8, most: 40 } as const;
  * assert.match(progressLine(measured, 80), /  loss 3.142  accuracy 0.934  12345 tokens\/s$/);
  * ```
  */
-function progressLine(standing: Standing, columns: number): string {
+export function progressLine(standing: Standing, columns: number): string {
   const { step, steps, loss, perSecond, unit, secondsLeft, details = [] } = standing;
   const done = `${step}/${steps}`, lossIs = `loss ${loss.toFixed(3)}`;
   const speed = `${Math.round(perSecond)} ${unit}/s`;

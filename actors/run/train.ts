@@ -54,7 +54,7 @@ import { openRun } from "./training_run.ts";
  * assert.deepEqual(ended, ["workers"]);
  * ```
  */
-async function closeAll(
+export async function closeAll(
   errors: readonly unknown[],
   ends: readonly (() => unknown)[],
 ): Promise<void> {

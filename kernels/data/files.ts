@@ -51,8 +51,8 @@ export function inputFileProblem(path: string | URL, bytesMax = Infinity): strin
 export function checkInputFile(path: string | URL, bytesMax?: number): void {
   const problem = inputFileProblem(path, bytesMax);
   if (problem === undefined) return;
-  if (problem === "no such file") throw new Deno.errors.NotFound(`No such file: ${path}`);
-  throw refusal(`read ${path}`, "it must be a regular file", problem, TypeError);
+  const error = refusal(`read ${path}`, "it must be a regular file", problem, TypeError);
+  throw problem === "no such file" ? new Deno.errors.NotFound(error.message) : error;
 }
 
 /** Largest size of a text in bytes, from the limit of V8's strings. */

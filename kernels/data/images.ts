@@ -89,6 +89,9 @@ export function checkScale({ size, mean = [], std = [] }: ImageScale): void {
   }
 }
 
+/** Bytes of the file of an image. */
+const IMAGE_BYTES_MAX = 2 ** 28;
+
 /** Format and size of an image, by the first bytes of its file. */
 interface ImageHeader {
   readonly isPng: boolean;
@@ -123,8 +126,10 @@ function checkPixels(bytes: Buffer, { height, width, channels }: ImageHeader): v
   const parts: Buffer[] = [], bits = bytes[24]! * (bytes[25] === 3 ? 1 : channels);
   for (let at = 8, length; at + 12 <= bytes.length; at += 12 + length) {
     length = bytes.readUInt32BE(at);
-    const isData = bytes.toString("latin1", at + 4, at + 8) === "IDAT";
-    if (isData) parts.push(bytes.subarray(at + 8, at + 8 + length));
+    const type = bytes.toString("latin1", at + 4, at + 8);
+    // The decoder would take the size of the last header.
+    if (type === "IHDR" && at !== 8) throw new RangeError("a second header");
+    if (type === "IDAT") parts.push(bytes.subarray(at + 8, at + 8 + length));
   }
   const wanted = height * (1 + Math.ceil(width * bits / 8));
   const found = inflateSync(NodeBuffer.concat(parts), { maxOutputLength: wanted }).length;
@@ -145,7 +150,7 @@ export function decodeImage(image: unknown, { size }: ImageScale, where: string)
   const cannot = `read ${isPath ? image : `the image of ${where}`}`;
   const isGiven = isPath || inside instanceof Uint8Array;
   assertInput(isGiven, cannot, "it must be a path or bytes", typeof inside);
-  if (isPath) checkInputFile(image);
+  if (isPath) checkInputFile(image, IMAGE_BYTES_MAX);
   const bytes = NodeBuffer.from(isPath ? Deno.readFileSync(image) : inside),
     found = headerOf(bytes);
   assertInput(found !== undefined, cannot, "it must be a PNG or JPEG image", "other bytes");

@@ -89,6 +89,9 @@ const ROWS_MAX = 1_000_000;
 /** Bytes of a page, unpacked. */
 const PAGE_MAX = 2 ** 28;
 
+/** Bytes of all columns that are read, unpacked. */
+const UNPACKED_MAX = 2 ** 31;
+
 type Unpack = (bytes: Uint8Array, options: ZlibOptions) => Uint8Array;
 
 const unpackWith = (unpack: Unpack) => (bytes: Uint8Array, maxOutputLength: number) =>
@@ -131,6 +134,7 @@ async function parquetRows(
     const metadata = await parquetMetadataAsync(file), rows = Number(metadata.num_rows);
     const most = Math.max(ROWS_MAX, 8 * byteLength);
     assertInput(rows <= most, "read rows", `there must be at most ${most}`, rows);
+    let unpacked = 0;
     for (const group of metadata.row_groups) {
       const chunks = group.columns.flatMap(({ meta_data: chunk }) => chunk ?? []);
       const there = new Set(chunks.map(({ path_in_schema: [name] }) => name!));
@@ -138,7 +142,16 @@ async function parquetRows(
       const must = `the columns must include ${missing}`;
       assertInput(missing.length === 0, "read rows", must, [...there].slice(0, 99).join(", "));
       for (const chunk of chunks.filter(({ path_in_schema: [name] }) => columns.includes(name!))) {
-        const values = countValues(chunk, file, parquetHeader), wanted = Number(group.num_rows);
+        const { values, bytes } = countValues(chunk, file, parquetHeader);
+        const wanted = Number(group.num_rows), unpackedMax = `${UNPACKED_MAX} bytes when unpacked`;
+        unpacked += bytes;
+        const isServed = unpacked <= UNPACKED_MAX;
+        assertInput(
+          isServed,
+          "read rows",
+          `the columns must have at most ${unpackedMax}`,
+          unpacked,
+        );
         const one = `the column ${chunk.path_in_schema.join(".")} must have a value of each row`;
         assertInput(values === wanted, "read rows", one, `${values} of ${wanted}`);
       }
@@ -151,18 +164,22 @@ async function parquetRows(
   }
 }
 
-/** Counts the values of a column from the headers of its pages, before any memory is taken for them. */
+/**
+ * Counts the values of a column, and their unpacked bytes, from the headers of its pages, before any
+ * memory is taken for them.
+ */
 function countValues(
   chunk: ColumnChunk,
   { slice }: RandomAccess,
   parquetHeader: Hyparquet["parquetHeader"],
-): number {
+) {
   const { data_page_offset: data, dictionary_page_offset: dictionary, ...sizes } = chunk;
   const start = Number(dictionary || data), end = start + Number(sizes.total_compressed_size);
   const reader = { view: new DataView(slice(start, end)), offset: 0 };
-  let values = 0;
+  let values = 0, bytes = 0;
   while (reader.offset < reader.view.byteLength - 1) {
     const page = parquetHeader(reader), unpacked = page.uncompressed_page_size;
+    bytes += unpacked;
     const { num_values: keys = 0 } = page.dictionary_page_header ?? {};
     const isPage = page.compressed_page_size >= 0 && unpacked >= 0 && unpacked <= PAGE_MAX;
     const must = `a page must have at most ${PAGE_MAX} bytes, and a key in each`;
@@ -170,7 +187,7 @@ function countValues(
     values += (page.data_page_header ?? page.data_page_header_v2)?.num_values ?? 0;
     reader.offset += page.compressed_page_size;
   }
-  return values;
+  return { values, bytes };
 }
 
 const { dirname, isAbsolute, join } = builtin("node:path");
@@ -521,6 +538,15 @@ const classesIn = (rows: readonly TableRow[], column: string) => {
   return [...new Set(values.map(String))].sort();
 };
 
+const numbered = new WeakMap<readonly string[], ReadonlyMap<string, number>>();
+
+/** Returns the number of each class. */
+function numbersOf(classes: readonly string[]): ReadonlyMap<string, number> {
+  const known = numbered.get(classes) ?? new Map(classes.map((name, i) => [name, i]));
+  numbered.set(classes, known);
+  return known;
+}
+
 function encodeRow(
   row: TableRow,
   schema: TableSchema,
@@ -538,7 +564,7 @@ function encodeRow(
       ? "an object or a list"
       : isEmpty(value)
       ? "an empty cell"
-      : String(value);
+      : JSON.stringify(String(value).slice(0, 99));
     assertInput(isThere && isValid(value), "read a table", name, shown);
     return value;
   };
@@ -552,9 +578,10 @@ function encodeRow(
       return [name, Float32Array.from(numbers)] as const;
     }
     if ("category" in field) {
-      const known = classes[name]!, must = `there must be one of ${known.slice(0, 9).join(", ")}`;
-      const isKnown = (value: unknown) => known.includes(String(value));
-      return [name, Int32Array.of(known.indexOf(String(valueOf(field.category, must, isKnown))))];
+      const known = classes[name]!, numbers = numbersOf(known);
+      const must = `there must be one of ${known.slice(0, 9).join(", ")}`;
+      const isKnown = (value: unknown) => numbers.has(String(value));
+      return [name, Int32Array.of(numbers.get(String(valueOf(field.category, must, isKnown)))!)];
     }
     if ("image" in field) return [name, decodeImage(row[field.image], field, where)];
     const text = valueOf(field.text, "there must be a text", (value) => typeof value === "string");
@@ -593,27 +620,37 @@ function joinRows(rows: readonly Batch[]): Batch {
  * ```
  */
 export function parseRows(text: string, separator: string, path = "CSV"): string[][] {
-  const value = new RegExp(
-    `(?:"([^"]*(?:""[^"]*)*)"|([^"\\r\\n${separator}][^\\r\\n${separator}]*|))(${separator}|\\r\\n?|\\n|$)`,
-    "y",
-  );
+  const plain = new RegExp(`[^\\r\\n${separator}]*`, "y");
+  const ending = new RegExp(`${separator}|\\r\\n?|\\n|$`, "y");
   const rows: string[][] = [];
   let row: string[] = [], at = text.startsWith("\ufeff") ? 1 : 0;
   while (at < text.length) {
-    value.lastIndex = at;
-    const found = value.exec(text);
+    const isQuoted = text[at] === '"', close = isQuoted ? closingQuote(text, at) : at;
+    plain.lastIndex = at;
+    plain.test(text);
+    ending.lastIndex = isQuoted ? close + 1 : plain.lastIndex;
+    const found = close < 0 ? null : ending.exec(text);
     if (!found) {
       const line = text.slice(0, at).split("\n").length;
       const must = `the quoted value in line ${line} must end before the next value`;
       throw refusal(`read ${path}`, must, JSON.stringify(text.slice(at, at + 40)), SyntaxError);
     }
-    const [all, quoted, plain, end] = found;
-    row.push(quoted?.replaceAll('""', '"') ?? plain!);
-    at += all.length;
+    const [end] = found;
+    row.push(
+      isQuoted ? text.slice(at + 1, close).replaceAll('""', '"') : text.slice(at, found.index),
+    );
+    at = found.index + end.length;
     if (end === separator && at < text.length) continue;
     if (end === separator) row.push("");
-    if (row.length > 1 || row[0] !== "" || quoted !== undefined) rows.push(row);
+    if (row.length > 1 || row[0] !== "" || isQuoted) rows.push(row);
     row = [];
   }
   return rows;
+}
+
+/** Returns the place of the quote that ends the value at `at`; -1 if there is none. */
+function closingQuote(text: string, at: number): number {
+  let place = text.indexOf('"', at + 1);
+  while (place >= 0 && text[place + 1] === '"') place = text.indexOf('"', place + 2);
+  return place;
 }

@@ -221,7 +221,7 @@ function checkHostArray(verb: "read" | "write", tensor: Tensor, data: HostArray)
  * assert.ok(machineMemory() > 2 ** 28);
  * ```
  */
-function machineMemory(): number {
+export function machineMemory(): number {
   try {
     const { total, swapTotal } = Deno.systemMemoryInfo();
     return total + swapTotal;

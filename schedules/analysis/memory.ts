@@ -259,7 +259,7 @@ export function scheduleMemory(
  * deepStrictEqual(fullestWorker([3, 9, 4]), { worker: 1, bytes: 9 });
  * ```
  */
-function fullestWorker(bytes: readonly number[]): { worker: number; bytes: number } {
+export function fullestWorker(bytes: readonly number[]): { worker: number; bytes: number } {
   const most = bytes.reduce((a, b) => Math.max(a, b), 0);
   return { worker: Math.max(0, bytes.indexOf(most)), bytes: most };
 }

@@ -30,6 +30,9 @@ interface Member {
   readonly bytes: Uint8Array;
 }
 
+/** Bytes of a file of credentials. */
+const CREDENTIALS_BYTES_MAX = 2 ** 16;
+
 /**
  * Reads a file of credentials.
  *
@@ -40,9 +43,11 @@ async function readCredentials(path: string, run: string): Promise<Member> {
     throw new TypeError(`Cannot use ${path}: it must ${must}, received ${received}`);
   };
   const { parseCreds } = await import("@nats-io/jwt");
-  const bytes = await Deno.readFile(path).catch((error) => {
-    return refuse("be a file of credentials that can be read", messageOf(error));
-  });
+  const bytes = await Deno.stat(path).then(({ isFile, size }) => {
+    if (!isFile) throw new Error("another kind of file");
+    if (size > CREDENTIALS_BYTES_MAX) throw new Error(`${size} bytes`);
+    return Deno.readFile(path);
+  }).catch((error) => refuse("be a file of credentials that can be read", messageOf(error)));
   const { uc } = await parseCreds(bytes).catch(() => {
     return refuse("have the credentials of a member of a run", "another text");
   });

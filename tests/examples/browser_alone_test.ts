@@ -185,7 +185,7 @@ pageTest(
           for (;;) yield { features, species: Int32Array.of(0, 1, 2, 0) };
         },
       };
-      const out = join(folder, "runs", "flowers"),
+      const out = join(folder, "runs", "petals"),
         how = { device: "reference", workers: 1 } as const;
       await trainedHere({ model: flowers, data, steps: 3, out, runtime: "local", ...how });
       using model = await loadModel(flowers, out, { device: "reference" });
@@ -240,7 +240,7 @@ pageTest(
       const scores = (await page.textContent("body"))!.trim().split(" ").map(Number);
       const expected = await expectedOf([{ petal: 1.5, sepal: 5 }]);
       assertNear(scores, expected, 1e-5);
-      const step = "runs/flowers/step-00000003";
+      const step = "runs/petals/step-00000003";
       for (const one of [step, `/${step}/`, `${step}/model.safetensors`]) {
         const again = await page.evaluate<number[]>(`loadModel(flowers, ${JSON.stringify(one)})
           .then((model) => model.predict({ features: Float32Array.of(1.5, 5) }))

@@ -8,7 +8,7 @@
  * @module
  */
 
-import { builtin, checkInputFile, refusal, repeatedKey } from "../../kernels/internal.ts";
+import { builtin, inputFileProblem, refusal, repeatedKey } from "../../kernels/internal.ts";
 import { type Disk, type DiskFile, folderEntries, type Manifest, stepName } from "./format.ts";
 import { diskError, removeIfThere, replaceFile, syncFolder } from "./write.ts";
 
@@ -54,7 +54,8 @@ const shownHash = (hash: unknown) => /^[0-9a-f]{64}$/.test(`${hash}`) ? hash : "
 export async function openInput(disk: Disk, path: string, bytesMax: number): Promise<DiskFile> {
   try {
     // Opening a pipe waits for its other end.
-    if (disk === Deno) checkInputFile(path, bytesMax);
+    const problem = disk === Deno ? inputFileProblem(path, bytesMax) : undefined;
+    if (problem !== undefined) throw new Error(problem);
     return await disk.open(path);
   } catch (cause) {
     throw refusal(`read ${path}`, "a whole checkpoint must have this file", cause, SyntaxError);

@@ -130,7 +130,7 @@ folderTest(
     const refuse = (words: string[]) => refusal([...resume, ...words]);
     await assertRefusals("resume", refuse, { FOLDER: folder });
     await Deno.remove(join(step, "manifest.json"));
-    const torn = /manifest.json: a whole checkpoint must have this file, received No such file/;
+    const torn = /manifest.json: a whole checkpoint must have this file, received no such file/;
     await refuses(resume, torn);
     await refuses([...HOW, "--resume", step], torn);
   },

@@ -5,7 +5,7 @@
  */
 
 import type { ResultSoFar } from "./so_far.ts";
-import { printError, writeAll } from "./terminal.ts";
+import { printError, writeAll, writeOutput } from "./terminal.ts";
 
 let last: ResultSoFar | undefined;
 const scope = globalThis as unknown as Pick<Worker, "onmessage" | "postMessage">;
@@ -15,7 +15,7 @@ for (const signal of ["SIGINT", "SIGTERM"] as const) {
   const end = () => {
     try {
       printError(`Ended by ${signal}: this is the best result so far.`);
-      if (last?.out !== undefined) Deno.writeTextFileSync(last.out, last.text);
+      if (last?.out !== undefined) writeOutput(last.out, last.text);
       else if (last) writeAll(Deno.stdout, last.text);
     } finally {
       Deno.removeSignalListener(signal, end);

@@ -4,7 +4,9 @@
  * @module
  */
 
+import { basename, dirname, join } from "node:path";
 import { commandLine } from "../actors/options/limits.ts";
+import { tryToRemove } from "../actors/checkpoints/lock.ts";
 import { duration, hasChangingLines, openStatusLine } from "../actors/run/terminal.ts";
 import { type Fetching, watchFetches } from "../kernels/internal.ts";
 
@@ -22,6 +24,35 @@ export {
   writeAll,
 } from "../actors/run/terminal.ts";
 export { escapeControls, inOneLine } from "../actors/runtime/types.ts";
+
+/**
+ * Writes a file of `--out`: whole, or not at all. A link is followed, and a device is written directly.
+ *
+ * @throws {TypeError} when the path is a named pipe, which may have no reader.
+ * @throws {Error} of the system, such as for a full disk; the former file stays.
+ */
+export function writeOutput(path: string, text: string): void {
+  let target = path;
+  try {
+    const { isFifo, isFile } = Deno.statSync(path);
+    if (isFifo && !path.startsWith("/dev/")) {
+      throw new TypeError(`Cannot write ${path}: it must be a file, received a pipe`);
+    }
+    if (!isFile) return Deno.writeTextFileSync(path, text);
+    target = Deno.realPathSync(path);
+  } catch (error) {
+    if (!(error instanceof Deno.errors.NotFound)) throw error;
+  }
+  const name = `.${basename(target)}-${crypto.randomUUID()}`, unfinished = join(dirname(target), name);
+  try {
+    Deno.writeTextFileSync(unfinished, text);
+    Deno.renameSync(unfinished, target);
+  } catch (error) {
+    tryToRemove(unfinished);
+    (error as Error).message = (error as Error).message.replaceAll(unfinished, path);
+    throw error;
+  }
+}
 
 /** Remedies for error messages of the system, of Deno and of `node:fs`. */
 const REMEDIES: readonly (readonly [message: RegExp, remedy: string])[] = [

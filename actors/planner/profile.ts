@@ -322,6 +322,13 @@ const MACHINE = objectOf({
   load: v.optional(COST),
 });
 
+const SPREAD = objectOf({
+  ...each(COUNT, "microBatch", "atOnce"),
+  recompute: oneOf(RECOMPUTE_POLICIES),
+  ...each(ABOVE_ZERO, "p10Ms", "medianMs", "p90Ms"),
+  cpuShare: v.optional(COST),
+});
+
 const LOAD = objectOf({ ...STEP_END, atOnce: COUNT, optimizer: LINEAR });
 
 const PROFILE = objectOf({
@@ -329,6 +336,7 @@ const PROFILE = objectOf({
   machine: MACHINE,
   layers: arrayOf(LAYER, 1, ENTRIES_MAX),
   variation: v.optional(arrayOf(ABOVE_ZERO, 0, ENTRIES_MAX)),
+  spread: v.optional(arrayOf(SPREAD, 0, ENTRIES_MAX)),
   model: v.optional(byName(v.unknown())), // parsed later as flags
   ...each(LINEAR, "optimizer", "reduce"),
   links: byName(objectOf({ latencyMs: COST, bytesPerMs: v.optional(ABOVE_ZERO) })),

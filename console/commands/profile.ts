@@ -38,7 +38,7 @@ import {
   withDefaults,
 } from "../flag.ts";
 import { refuseOthers } from "../parse.ts";
-import { inOneLine, print, printError } from "../terminal.ts";
+import { inOneLine, print, printError, writeOutput } from "../terminal.ts";
 import {
   BUILT_MODEL_FLAG,
   MODEL_FLAGS,
@@ -325,7 +325,7 @@ async function measure(
 /** Writes a profile to its file, and prints it. */
 function writeProfile(profile: Profile, { out, json }: ProfileFlags): void {
   const text = JSON.stringify(profile, undefined, 2) + "\n";
-  if (out !== undefined) Deno.writeTextFileSync(out, text);
+  if (out !== undefined) writeOutput(out, text);
   if (json) {
     print(JSON.stringify(profile));
     profile.notes.forEach(printError);

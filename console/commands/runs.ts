@@ -59,7 +59,7 @@ export const compareCommand: Command = defineCommand(
     }
     begin();
     tableOf(runs).forEach(print);
-    await showLosses(curves, flags.out);
+    showLosses(curves, flags.out);
     return 0;
   },
 );
@@ -95,7 +95,7 @@ export const plotCommand: Command = defineCommand(
     ensure(count === 1, `Cannot plot: one run must be named, received ${count}`);
     const curves = readCurves(await readRun(words[0]!), flags.metric);
     begin();
-    await showLosses(curves, flags.out);
+    showLosses(curves, flags.out);
     return 0;
   },
 );

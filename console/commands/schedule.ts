@@ -50,7 +50,7 @@ import type { CommandContext } from "../command.ts";
 import type { GivenFlags } from "../flag.ts";
 import { answersItself, helpOf } from "../parse.ts";
 import { formatTrace } from "../run_files/chrome_trace.ts";
-import { inOneLine, quoted, writeAll } from "../terminal.ts";
+import { inOneLine, quoted, writeAll, writeOutput } from "../terminal.ts";
 import { ensure } from "./common.ts";
 import {
   choiceOf,
@@ -144,7 +144,7 @@ export async function printSchedule(
     soFar: soFar && (({ output, out }) => soFar({ text: output, out })),
   });
   if (out === undefined) writeAll(Deno.stdout, output);
-  else await Deno.writeTextFile(out, output);
+  else writeOutput(out, output);
   return 0;
 }
 

@@ -23,7 +23,7 @@ import {
 } from "../../actors/transports/mpi/launch_watch.ts";
 import type { CommandContext } from "../command.ts";
 import { answersItself, rawArguments } from "../parse.ts";
-import { print, printError, writeAll } from "../terminal.ts";
+import { print, printError, writeAll, writeOutput } from "../terminal.ts";
 import { TRAIN_SYNTAX } from "../train/flags.ts";
 import {
   type CommandLine,
@@ -446,7 +446,7 @@ function writeScript(
   const text = slurmScript({ ranks, folder: Deno.cwd(), launch, srun });
   if (script === undefined || flags.print) print(text.trimEnd());
   else {
-    Deno.writeTextFileSync(script, text);
+    writeOutput(script, text);
     printError(`Wrote ${script}; submit it with: sbatch ${script}`);
   }
 }

@@ -5,10 +5,9 @@
  */
 
 import { basename, resolve } from "node:path";
-import { replaceFile } from "../../actors/checkpoints/write.ts";
 import { tickStep } from "../../schedules/pictures/grid.ts";
 import { escapeXml, round, text, title } from "../../schedules/pictures/svg.ts";
-import { inOneLine, print, printError, quoted, terminalColumns } from "../terminal.ts";
+import { inOneLine, print, printError, quoted, terminalColumns, writeOutput } from "../terminal.ts";
 import { readMetrics } from "../../actors/run_folder/metrics_file.ts";
 import type { Metrics } from "../../actors/options/train_options.ts";
 import type { RunFolder } from "../../actors/run_folder/read.ts";
@@ -335,17 +334,14 @@ const COLUMNS = 80;
  *
  * @throws {Error} when the file cannot be written.
  */
-export async function showLosses(
-  runs: readonly LossCurves[],
-  out: string | undefined,
-): Promise<void> {
+export function showLosses(runs: readonly LossCurves[], out: string | undefined): void {
   if (out === undefined) {
     const columns = Deno.stdout.isTerminal() ? terminalColumns() : COLUMNS;
     return textChart(runs, columns).forEach(print);
   }
   const svg = drawLosses(runs);
   try {
-    await replaceFile(Deno, out, svg);
+    writeOutput(out, svg);
   } catch (cause) {
     throw new Error(
       `Cannot write ${out}: it must be a writable file, received ${(cause as Error).message}`,

@@ -89,7 +89,7 @@ function cut(file: Deno.FsFile, size: number): void {
 function openToWrite({ path, what }: BoundedFileOptions, truncate: boolean): Deno.FsFile {
   try {
     // Opening a pipe waits for its other end.
-    if (existsSync(path) && Deno.lstatSync(path).isFifo) throw new TypeError("a pipe");
+    if (existsSync(path) && Deno.statSync(path).isFifo) throw new TypeError("a pipe");
     return Deno.openSync(path, { write: true, create: true, truncate });
   } catch (error) {
     const { message } = error as Error;

@@ -174,11 +174,12 @@ export const GATHERS: Ops = {
   },
 };
 
-/** Counts negative indices from the front, if they are constant. */
+/** Counts negative indices from the front, if they are constant. @throws {RangeError} if one is outside. */
 function positiveIndices(g: NodeGraph, indices: Value, size: number): Value {
   const { data, shape, dtype } = indices;
-  if (!data?.some((index) => index < 0)) return indices;
-  const whole = Array.from(data, Number).map((index) => index < 0 ? index + size : index);
+  if (!data) return indices;
+  const whole = Array.from(data, Number).map((index) => checkIndex(index, size));
+  if (!data.some((index) => index < 0)) return indices;
   return dtype === "i64"
     ? g.constant(BigInt64Array.from(whole, BigInt), shape, dtype)
     : g.constant(Int32Array.from(whole), shape, dtype);
@@ -204,8 +205,8 @@ function rowIndices(g: Builder, a: Value, indices: Value): Value {
       { length: numbers.length / depth },
       (_, row) =>
         strides.reduce((sum, stride, axis) => {
-          const index = numbers[row * depth + axis]!;
-          return sum + stride * (index < 0 ? index + a.shape[axis]! : index);
+          const index = checkIndex(numbers[row * depth + axis]!, a.shape[axis]!);
+          return sum + stride * index;
         }, 0),
     );
     return g.constant(rows, shape, "i32");

@@ -30,9 +30,11 @@ import {
   runHere,
   runTroupe,
   runWithin,
+  someTokens,
   TINY,
   trainHere,
   words,
+  writeTokens,
 } from "../command.ts";
 import { assertRefusals, assertSentences } from "../refusals.ts";
 import { Running, TRAIN } from "../running.ts";
@@ -185,7 +187,9 @@ folderTest("a journal survives kill -9 and replays to its end", async (folder) =
 
 folderTest("a full disk ends the journal, and on request the run", async (folder) => {
   if (Deno.build.os === "windows") return;
-  const journal = join(folder, "run.jsonl"), run = [...TINY, "--steps", "20"];
+  const journal = join(folder, "run.jsonl"),
+    tokens = await writeTokens(folder, someTokens(4000, 16));
+  const run = words`${TINY} --vocab 16 --tokens ${tokens} --steps 20`;
   const flags = [...run, "--runtime", "local", "--json", "--journal", journal];
   const sentence = /^Cannot write the journal \S+run\.jsonl: its file must be writable, /;
   const { code, stdout, stderr } = await runWithin(300, ["train", ...flags]);

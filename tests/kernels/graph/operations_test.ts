@@ -375,6 +375,8 @@ Deno.test("operands that do not fit are refused when the operation is added", ()
     (g, x, w) => g.matmul(x, w, { alpha: NaN }),
     (g) => g.concat([], 0),
     (g) => g.input("x", [2, -1]),
+    (g, x) => g.gather(x, g.constant(Int32Array.of(-4), [1], "i32"), 1),
+    (g, x) => g.gatherND(x, g.constant(Int32Array.of(0, 3), [1, 2], "i32")),
     ...["ii->i", "ij,jk->ik", "ijk->i", "ij->k", "...j->j"].map((equation) => (g: Graph) =>
       g.einsum(equation, [g.input("a", [2, 3])])
     ),

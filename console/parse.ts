@@ -255,9 +255,10 @@ function parseFile(path: string): Values {
   try {
     value = parse(text);
   } catch (cause) {
+    const { message } = cause as Error, isDeep = /call stack/.test(message);
     throw new SyntaxError(
       `Cannot read ${inOneLine(path)}: it must be ${end.slice(1).toUpperCase()}, received ${
-        inOneLine((cause as Error).message)
+        isDeep ? "too many levels" : inOneLine(message)
       }`,
       { cause },
     );

@@ -43,7 +43,8 @@ export function writeOutput(path: string, text: string): void {
   } catch (error) {
     if (!(error instanceof Deno.errors.NotFound)) throw error;
   }
-  const name = `.${basename(target)}-${crypto.randomUUID()}`, unfinished = join(dirname(target), name);
+  const name = `.${basename(target)}-${crypto.randomUUID()}`,
+    unfinished = join(dirname(target), name);
   try {
     Deno.writeTextFileSync(unfinished, text);
     Deno.renameSync(unfinished, target);

@@ -313,7 +313,7 @@ class PlanSearch {
       best: best.map((one, index) => {
         if (index === 0) return one;
         const reason = index < equal.length
-          ? `nothing: equal within ±${(100 * spread).toFixed(1)} %`
+          ? `equal within the spread, ±${(100 * spread).toFixed(1)} %`
           : whyLonger(one, first!);
         return { ...one, reason };
       }),

@@ -91,8 +91,8 @@ export async function runDevices(
   if (numbers.size > 1 && (runtime !== "workers" || isSimulated)) {
     const where = isSimulated ? "in a simulated system" : `with runtime ${runtime}`;
     const instead = isSimulated
-      ? ", or of a journal a worker be replayed alone with --actor"
-      : " or the runtime must be workers";
+      ? ", or --actor must replay one worker of the journal"
+      : ", or the runtime must be workers";
     const must = `a process can use one, so adapters must name one${instead}`;
     throw refusal(`train ${where} on several adapters`, must, [...numbers]);
   }

@@ -463,8 +463,8 @@ export function skipTrafficNote(compiled: CompiledRun, schedule: Schedule): stri
     0,
   );
   if (bySkips <= handed) return undefined;
-  const named = edges.slice(0, NAMED_MAX).map(formatEdge);
-  const more = edges.length > NAMED_MAX ? `, and ${edges.length - NAMED_MAX} more` : "";
+  const all = [...new Set(edges.map(formatEdge))], named = all.slice(0, NAMED_MAX);
+  const more = all.length > NAMED_MAX ? `, and ${all.length - NAMED_MAX} more` : "";
   const over = `over skip edges (${named.join(", ")}${more})`;
   const than = `more than the ${mebibytes(handed)} that stages hand to the next`;
   return `This cut sends ${mebibytes(bySkips)} of a micro-batch ${over}, ${than}; fewer stages, ` +

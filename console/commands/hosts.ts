@@ -137,7 +137,8 @@ export const natsCommand: Command = defineCommand(
         await files.write(number === 0 ? "leader.creds" : `host-${number}.creds`, [credentials]);
       }
     });
-    print(inOneLine(`server.conf, leader.creds and ${hosts} of hosts are in ${out}`));
+    const files = `server.conf, leader.creds and the credentials of ${hosts} hosts`;
+    print(inOneLine(`Wrote ${files} to ${out}`));
     return 0;
   },
 );

@@ -279,7 +279,7 @@ export function planLines(facts: PlanFacts, plan: RunPlan): string[] {
     "",
     ...formatTable([HEAD, ...best.map(rowOf)], { left: [1, 6, 11] }),
     "",
-    `${candidates} candidates: ${simulated} simulated; ${tooLong} too long at best, ${tooLarge} too large, ${unserved} not served${
+    `${candidates} candidates: ${simulated} simulated, ${tooLong} skipped as too slow, ${tooLarge} too large for the memory, ${unserved} not supported${
       untried > 0 ? `, ${untried} not tried within the time limit` : ""
     }.`,
     ...plan.equal > 1

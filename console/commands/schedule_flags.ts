@@ -125,9 +125,9 @@ export function rankSchedules(
     const shown = Object.entries(flags).map(([name, value]) => `--${name} ${value}`).join(" ");
     const [fastest, usual] = [mean, known!.mean].map((one) => one.toFixed(1));
     const told =
-      `${shown}: of ${trials.length} the fastest that the model and the memory allow, a simulated ` +
-      `step of ${fastest} (1f1b: ${usual}), the mean of ${count} with ${by}, ${scenario} and ` +
-      `messages of ${send}`;
+      `${shown}: the fastest of ${trials.length} candidates that the model and the memory allow; ` +
+      `its simulated step takes ${fastest} (1f1b: ${usual}), the mean of ${count} draws with ` +
+      `${by}, ${scenario} and messages of ${send}`;
     return { flags: { ...flags, jitter }, told };
   });
 }
@@ -136,11 +136,12 @@ export function rankSchedules(
 function choiceText(trials: readonly Trial[]): string {
   const { options, mean, count, send, scenario } = chooseTrial(trials);
   const known = trials.find(({ options }) => options === undefined)!, tried = trials.length - 1;
-  return `--pipeline-limit ${options!.pipelineLimit} --order ${options!.order}: of ${tried} the ` +
-    `fewest in flight whose simulated step is within 1 % of the shortest, ${mean.toFixed(1)} ` +
-    `(1f1b: ${
-      known.mean.toFixed(1)
-    }), the mean of ${count} with ${scenario} and messages of ${send}`;
+  const [own, usual] = [mean, known.mean].map((one) => one.toFixed(1));
+  return `--pipeline-limit ${options!.pipelineLimit} --order ${
+    options!.order
+  }: the smallest limit ` +
+    `of ${tried} candidates whose simulated step, ${own} (1f1b: ${usual}), is within 1 % of the ` +
+    `shortest; the mean of ${count} draws with ${scenario} and messages of ${send}`;
 }
 
 /** Runs the trials that the flags ask for; without candidates, those of `auto`. */

@@ -355,7 +355,7 @@ function describeSummary(summary: TraceSummary): string[] {
     `${model}, ${schedule}, ${workers.length} workers: ${which}, ${seconds.toFixed(1)} s`,
     "",
     ...tableOf(["", ...shares], (one) => shares.map((name) => percent(one[name]))),
-    "Times overlap: communication has the part of the bubble that waits for it, so a row may be above 100 %.",
+    "Times overlap: communication includes the bubble that waits for it, so a row can exceed 100 %.",
     "",
     ...tableOf(["bubble", ...gaps], (one) => gaps.map((kind) => percent(one.gaps[kind]))),
     "",

@@ -4,6 +4,7 @@
  * @module
  */
 
+import { dirname } from "node:path";
 import { fileURLToPath } from "node:url";
 import dashboardStyle from "../dashboard/page/style.css" with { type: "text" };
 import index from "./page/index.html" with { type: "text" };
@@ -14,6 +15,7 @@ async function bundle(module: string): Promise<string> {
   const path = fileURLToPath(import.meta.resolve(module));
   const { code, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
     args: ["bundle", "--quiet", "--platform=browser", "--minify", path],
+    cwd: dirname(path), // where Deno finds the configuration of the package
     env: { NO_COLOR: "1" },
     stdin: "null",
   }).output();

@@ -176,7 +176,7 @@ function memoryTable(lines: readonly MemoryLine[]): string[] {
   const isAnyBound = lines.some(({ isBound }) => isBound);
   return [
     ...formatTable([head, ...rows]),
-    ...isAnyBound ? ["≤: at most; how much of it, the order of messages decides"] : [],
+    ...isAnyBound ? ["≤: an upper bound; the peak depends on the order of messages"] : [],
   ];
 }
 

@@ -219,7 +219,7 @@ Deno.test("jitter shows how fast candidates are in each scenario, and auto choos
   const chosen = lists(`--pipeline-limit ${limit} --order ${order}`);
   assert.equal(lists("--pipeline-limit auto --order auto"), chosen);
   const grid = run(`message-driven ${SIZE} --pipeline-limit auto --order fifo`).output;
-  assert.match(grid, /\n--pipeline-limit \d+ --order fifo: of 5 the fewest in flight/);
+  assert.match(grid, /\n--pipeline-limit \d+ --order fifo: the smallest limit of 5 candidates/);
   const asked = `jitter ${SIZE} --candidates fifo,bfw-v:1.5D:1,zb-v:elastic --draws 2`;
   const laws = "none,lognormal:0.3,multimodal:0.2x3";
   const records = record(`${asked} --scenario ${laws} --sends 0,0.2 --limit-by bytes`);

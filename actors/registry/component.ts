@@ -121,7 +121,7 @@ export interface OptimizerSettings {
   readonly weightDecay: number;
 }
 
-/** An optimizer exported by a module as `optimizer`: AdamW or SGD with its settings. */
+/** An optimizer exported by a module as `optimizer`: AdamW, SGD, Lion or Adafactor with its settings. */
 export interface OptimizerComponent {
   /** Name: letters, digits, `.`, `_` and `-`. */
   readonly name: string;

@@ -36,7 +36,7 @@ export interface SendOptions {
 
 /** Options of a question. */
 export interface AskOptions extends SendOptions {
-  /** Timeout of the answer in milliseconds, or Infinity. Default: {@linkcode ASK_TIMEOUT_MS}. */
+  /** Timeout of the answer in milliseconds, or Infinity. Default 60,000. */
   readonly timeoutMs?: number;
   /**
    * Withdraws the question when aborted: the promise rejects with the reason of the signal, and the
@@ -71,7 +71,7 @@ export interface SpawnOptions {
    * Maximum number of waiting messages in all lanes, including messages of timers, notices of
    * ended actors, and messages that have reached the isolate but were not received yet. Credits
    * control the flow, so an overflow is a broken invariant: the actor fails, and the failure names
-   * the most frequent senders. Default: {@linkcode MAILBOX_CAPACITY}.
+   * the most frequent senders. Default 1,048,576.
    */
   readonly capacity?: number;
   /** Buffers in `init` to move instead of copy. */
@@ -363,7 +363,7 @@ export interface System extends AsyncDisposable {
   watch(ref: ActorRef, onDown: (down: Down) => void): void;
   /** Transports of the isolates that actors can be spawned in; empty if time is virtual. */
   readonly transports: readonly Transport[];
-  /** The newest dead letters, oldest first, at most {@linkcode MAX_DEAD_LETTERS}. */
+  /** The newest dead letters, oldest first, at most 1,000. */
   readonly deadLetters: readonly DeadLetter[];
   /**
    * Calls `listener` for each event from now on, in the order in which this isolate learns of them.

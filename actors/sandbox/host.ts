@@ -199,7 +199,7 @@ export interface SandboxOptions {
   /** Schemas of its answers, by the type of the question. Default: any answer. */
   readonly answers?: Schemas;
   /** Longest time that it may compute for a message, or between two answers that it waits for, in
-   * milliseconds. Default {@linkcode STEP_LIMIT_MS}. */
+   * milliseconds. Default 60,000. */
   readonly stepLimitMs?: number;
   /** Default `process`. A `worker` costs less and holds less: its memory has no limit, an endless loop
    * keeps a core until the program ends, and it can print. The program must be started with

@@ -24,7 +24,7 @@ import { named } from "./faults.ts";
  */
 export interface ExploreOptions<C = undefined> extends Omit<SimulateOptions<C>, "start"> {
   /** Maximum number of runs; run r has the seed `seed + r`, unless the strategy is exhaustive. Default
-   * {@linkcode DEFAULT_RUNS}. */
+   * 100. */
   readonly runs?: number;
   /** True if each run is repeated and must have the same running hash and result. Default true. */
   readonly isRepeated?: boolean;

@@ -144,7 +144,7 @@ export interface JournalOptions {
   readonly device?: string;
   /** True if messages are kept, so that {@linkcode replayInbox} can replay an actor. Default false. */
   readonly payloads?: boolean;
-  /** Maximum real milliseconds between two flushes. Default {@linkcode FLUSH_MS}. */
+  /** Maximum real milliseconds between two flushes. Default 100. */
   readonly flushMs?: number;
   /**
    * Called once if a write fails, as on a full disk; the actors continue, and nothing is written

@@ -256,7 +256,7 @@ export interface InboxOptions {
   readonly trusted?: readonly string[];
   /** Called after each step that equals the recorded one. */
   readonly onStep?: (step: StepRecord) => void;
-  /** Real milliseconds after which a handler counts as hanging. Default {@linkcode HANG_MS}. */
+  /** Real milliseconds after which a handler counts as hanging. Default 5,000. */
   readonly hangMs?: number;
 }
 

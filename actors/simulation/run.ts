@@ -248,12 +248,12 @@ export interface SimulateOptions<C = undefined> {
   readonly offers?: Offers;
   /**
    * Virtual milliseconds that a message may wait although it could be handled: a strategy may let
-   * timers that are due by then fire first. Default {@linkcode RACE_MS}.
+   * timers that are due by then fire first. Default 1,000.
    */
   readonly raceMs?: number;
-  /** Maximum number of steps; more are a livelock. Default {@linkcode MAX_STEPS}. */
+  /** Maximum number of steps; more are a livelock. Default 1,000,000. */
   readonly maxSteps?: number;
-  /** Real milliseconds after which a handler counts as hanging. Default {@linkcode HANG_MS}. */
+  /** Real milliseconds after which a handler counts as hanging. Default 5,000. */
   readonly hangMs?: number;
   /**
    * URLs, or parts of URLs, of modules that may use forbidden globals, also through functions that they

@@ -93,9 +93,9 @@ function tries<T>(items: readonly T[], start: number, size: number, parts: numbe
 export interface ShrinkOptions<C = undefined> extends ExploreOptions<C> {
   /** Returns smaller configurations to try, the smallest first. */
   readonly smaller?: (configuration: C) => readonly C[];
-  /** Maximum number of runs. Default {@linkcode SHRINK_RUNS}. */
+  /** Maximum number of runs. Default 20,000. */
   readonly shrinkRuns?: number;
-  /** Maximum duration in real milliseconds. Default {@linkcode SHRINK_MS}. */
+  /** Maximum duration in real milliseconds. Default 50,000. */
   readonly shrinkMs?: number;
 }
 

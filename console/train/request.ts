@@ -170,6 +170,11 @@ function checkResumable(
       }, as in this checkpoint, received ${given[name]}`,
     );
   }
+  if (given.lora !== undefined && inherited.lora === undefined) {
+    const must = "--lora must be left out, because the run has no adapter";
+    const remedy = "export the run, and name the exported folder with --weights";
+    throw refusal(`resume from ${path}`, must, `one; ${remedy}`);
+  }
   if (steps < step) {
     throw new RangeError(
       `Cannot resume from ${path}: --steps must be at least ${step}, the steps of this checkpoint, received ${steps}`,

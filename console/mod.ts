@@ -47,7 +47,7 @@ import { TRAIN_MODULE, trainCommand } from "./train/train.ts";
 /** A command: its declaration and its function, which returns the exit code. */
 interface Command {
   readonly syntax: CommandSyntax;
-  readonly run: (args: readonly string[], context: CommandContext) => Promise<number>;
+  readonly run: (args: readonly string[], context: CommandContext) => number | Promise<number>;
 }
 
 const TRAIN = { run: trainCommand, module: TRAIN_MODULE };

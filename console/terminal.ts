@@ -32,14 +32,14 @@ export { escapeControls, inOneLine } from "../actors/runtime/types.ts";
  * @throws {Error} of the system, such as for a full disk; the former file stays.
  */
 export function writeOutput(path: string, text: string): void {
-  let target = path;
+  let target = path, isThere = false;
   try {
     const { isFifo, isFile } = Deno.statSync(path);
     if (isFifo && !path.startsWith("/dev/")) {
       throw new TypeError(`Cannot write ${path}: it must be a file, received a pipe`);
     }
     if (!isFile) return Deno.writeTextFileSync(path, text);
-    target = Deno.realPathSync(path);
+    [target, isThere] = [Deno.realPathSync(path), true];
   } catch (error) {
     if (!(error instanceof Deno.errors.NotFound)) throw error;
   }
@@ -50,6 +50,11 @@ export function writeOutput(path: string, text: string): void {
     Deno.renameSync(unfinished, target);
   } catch (error) {
     tryToRemove(unfinished);
+    const { Busy, PermissionDenied } = Deno.errors;
+    // A file in a folder of others, or one that is mounted, cannot be replaced.
+    if (isThere && (error instanceof PermissionDenied || error instanceof Busy)) {
+      return Deno.writeTextFileSync(target, text);
+    }
     (error as Error).message = (error as Error).message.replaceAll(unfinished, path);
     throw error;
   }

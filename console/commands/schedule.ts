@@ -128,10 +128,10 @@ type Subcommand = (flags: ScheduleFlags, context: ScheduleCommandContext) => str
 const SUBCOMMANDS: Readonly<Record<string, Subcommand>> = { list, compare, jitter };
 
 /** Runs `troupe schedule`: prints its output, or writes it to the file of `--out`. */
-export async function printSchedule(
+export function printSchedule(
   args: readonly string[],
   { soFar }: Pick<CommandContext, "soFar"> = {},
-): Promise<number> {
+): number {
   if (answersItself(args, SCHEDULE_SYNTAX)) return 0;
   const isTerminal = Deno.stdout.isTerminal();
   const { output, out } = scheduleCommand(args, {

@@ -130,7 +130,7 @@ export function readLink(text: string): LinkOptions | undefined {
 }
 
 /** Reads a finite number above 0. */
-function readPositive(text: string): number | undefined {
+export function readPositive(text: string): number | undefined {
   const value = numberOf(text);
   return value > 0 && Number.isFinite(value) ? value : undefined;
 }

@@ -69,14 +69,15 @@ export function formatGrid(analysis: Analysis, options: GridOptions = {}): strin
   });
   const sumWidth = sums.reduce((most, sum) => Math.max(most, sum.length), 0);
   const perBlock = Math.max(10, columns - nameWidth(workers) - sumWidth);
-  const rows = names.map((_, worker) => cellsOf(analysis, worker, scale));
+  const rows = names.map((_, worker) => inBlocks(cellsOf(analysis, worker, scale), perBlock));
+  const times = ticks(makespan, makespan * scale / 10);
   const lines: string[] = [];
   for (let from = 0; from < total; from += perBlock) {
     const to = Math.min(total, from + perBlock);
     const isLast = to === total;
-    lines.push("time".padEnd(nameWidth(workers)) + ruler(makespan, scale, from, to));
-    rows.forEach((cells, worker) => {
-      const row = drawRow(cells, from, to, color);
+    lines.push("time".padEnd(nameWidth(workers)) + ruler(times, scale, from, to));
+    rows.forEach((blocks, worker) => {
+      const row = drawRow(blocks.get(from / perBlock) ?? [], from, to, color);
       lines.push(names[worker] + row + (isLast ? sums[worker] : ""));
     });
     if (!isLast) lines.push("");
@@ -127,11 +128,23 @@ function cellsOf(analysis: Analysis, worker: number, scale: number): Cell[] {
   }));
 }
 
+/** Returns the cells of each block of columns; a cell may be in several. */
+function inBlocks(cells: readonly Cell[], perBlock: number): Map<number, Cell[]> {
+  const blocks = new Map<number, Cell[]>();
+  for (const cell of cells) {
+    for (let block = Math.floor(cell.from / perBlock); block * perBlock < cell.to; block++) {
+      const known = blocks.get(block);
+      if (known) known.push(cell);
+      else blocks.set(block, [cell]);
+    }
+  }
+  return blocks;
+}
+
 function drawRow(cells: readonly Cell[], from: number, to: number, color: boolean): string {
   let row = "";
   let column = from;
   for (const { from: start, to: end, label, background } of cells) {
-    if (end <= from || start >= to) continue;
     const [first, last] = [Math.max(from, start), Math.min(to, end)];
     const text = label.padEnd(end - start, "─").slice(first - start, last - start);
     row += (color ? " " : "·").repeat(first - column);
@@ -141,12 +154,12 @@ function drawRow(cells: readonly Cell[], from: number, to: number, color: boolea
   return row + (color ? " " : "·").repeat(to - column);
 }
 
-/** Times above their columns, where they fit. */
-function ruler(makespan: number, scale: number, from: number, to: number): string {
-  const row = new Array<string>(to - from).fill(" ");
-  for (const time of ticks(makespan, makespan * scale / 10)) {
-    const column = Math.round(time * scale) - from;
-    const label = shortNumber(time);
+/** Times, which are evenly spaced, above their columns, where they fit. */
+function ruler(times: readonly number[], scale: number, from: number, to: number): string {
+  const row = new Array<string>(to - from).fill(" "), step = times[1] ?? Infinity;
+  for (let i = Math.max(0, Math.floor(from / scale / step) - 1); i < times.length; i++) {
+    const column = Math.round(times[i]! * scale) - from, label = shortNumber(times[i]!);
+    if (column >= row.length) break;
     if (column < 0 || column + label.length > row.length) continue;
     row.splice(column, label.length, ...label);
   }

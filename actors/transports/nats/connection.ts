@@ -117,6 +117,8 @@ export interface MeetingPlace {
   readonly credentials: string;
   /** The name of the run. */
   readonly run: string;
+  /** Milliseconds within which the server must answer. Default 20,000. */
+  readonly joinMs?: number | undefined;
 }
 
 /** Handlers of the events of a connection. */
@@ -148,8 +150,8 @@ export type Connection = Awaited<ReturnType<typeof connectMember>>;
  */
 export async function connectMember(place: MeetingPlace, hearing: Hearing) {
   const { hear, reconnected, closed, absent } = hearing;
-  const { url, credentials, run } = place, member = await readCredentials(credentials, run);
-  const nats = await connectTo(url, member);
+  const { credentials, run } = place, member = await readCredentials(credentials, run);
+  const nats = await connectTo(place, member);
   const { number } = member, from = number === LEADER ? "*" : LEADER;
   let isConnected = true;
   nats.subscribe(subjectOf(run, from, number), {
@@ -220,7 +222,10 @@ export async function connectServer(options: NodeConnectionOptions) {
 
 let setUp: (() => void) | undefined;
 
-async function connectTo(url: string, { bytes }: Member) {
+/** Minimum milliseconds to wait for the answer of a server. */
+const CONNECT_MS = 2000;
+
+async function connectTo({ url, joinMs }: MeetingPlace, { bytes }: Member) {
   const { credsAuthenticator } = await import("@nats-io/transport-node");
   try {
     return await connectServer({
@@ -230,10 +235,12 @@ async function connectTo(url: string, { bytes }: Member) {
       maxReconnectAttempts: -1,
       reconnectTimeWait: BEAT_MS,
       reconnectJitter: BEAT_MS,
+      ...joinMs !== undefined && { timeout: Math.max(joinMs, CONNECT_MS) },
     });
   } catch (error) {
+    const shown = url.replace(/\/\/[^@/]*@/, "//"); // without a password
     throw new Error(
-      `Cannot join the run: ${url} must be a server of NATS that accepts the credentials, received ${
+      `Cannot join the run: ${shown} must be a server of NATS that accepts the credentials, received ${
         JSON.stringify(messageOf(error))
       }`,
       { cause: error },

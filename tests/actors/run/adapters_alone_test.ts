@@ -43,7 +43,7 @@ twoAdapters(
     // Adapters that one process cannot use are refused.
     await assert.rejects(
       prepared({ adapters: [0, 1], runtime: "serial" }),
-      /^RangeError: Cannot train with runtime serial on several adapters: a process can use one, so adapters must name one or the runtime must be workers, received 0,1$/,
+      /^RangeError: Cannot train with runtime serial on several adapters: a process can use one, so adapters must name one, or the runtime must be workers, received 0,1$/,
     );
     // All members of a simulated system that are used before a run starts.
     const system = { transports: [], spawn() {}, ask() {}, stop() {} } as never;

@@ -196,7 +196,7 @@ folderTest(
       assert.ok(durations.F!.p50Ms <= durations.F!.p95Ms);
     }
     const said = await printedHere("trace", "summary", path);
-    assert.match(said, /\nTimes overlap: .* a row may be above 100 %\.\n/);
+    assert.match(said, /\nTimes overlap: .* a row can exceed 100 %\.\n/);
     assert.match(said, /^gpt2?, 1f1b, 2 workers: 3 steps of 1 to 3, [\d.]+ s\n/);
     assert.match(said, /^worker 1 waited for .*worker 0: 0[BF] \([\d.]+ %\)/m);
     assert.equal(JSON.parse(await printedHere("trace", "summary", path, "--json")).steps, STEPS);

@@ -133,13 +133,13 @@ function planOf(
     coarsenings: COARSENINGS,
   };
   const facts: PlanFacts = {
-    ...{ model: args, devices, batch, memoryLimitBytes },
+    ...{ model: args, devices, batch, memoryLimitBytes, spread: spreadOf(profile) },
     profile: { source, machine: inOneLine(machine.name) },
   };
   const found = (plan: RunPlan) => soFar(facts, plan);
   const { count } = flags, { layers: { length } } = task.model;
   const plan = planRuns(space, forecast, {
-    ...{ memoryLimitBytes, count, found, spread: spreadOf(profile) },
+    ...{ memoryLimitBytes, count, found, spread: facts.spread },
     ...flags["time-limit"] !== undefined && untilOver(flags["time-limit"]),
   });
   const after = losses > 0
@@ -218,14 +218,27 @@ interface PlanFacts {
   readonly devices: number;
   readonly batch: number;
   readonly memoryLimitBytes: number | undefined;
+  /** Relative spread of the profile. */
+  readonly spread: number;
   readonly profile: { readonly source: string; readonly machine: string };
 }
 
+/** Relative spread of a profile above which it does not rank plans. */
+const SPREAD_MAX = 0.2;
+
 /** Returns notes that hold for all plans. */
-const factNotes = ({ devices }: PlanFacts): string[] =>
-  devices > WORKERS_MAX
+const factNotes = ({ devices, spread }: PlanFacts): string[] => [
+  ...devices > WORKERS_MAX
     ? [`troupe train takes at most ${WORKERS_MAX} workers: it cannot run this plan`]
-    : [];
+    : [],
+  ...spread > SPREAD_MAX
+    ? [
+      `the times of the profile vary by ±${
+        (100 * spread).toFixed(0)
+      } %, too much to rank plans: measure it again while nothing else runs`,
+    ]
+    : [],
+];
 
 /** Returns the plan for `--format json`. */
 function planRecord(facts: PlanFacts, plan: RunPlan): object {

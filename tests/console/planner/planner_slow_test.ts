@@ -52,6 +52,14 @@ folderTest("plans are printed and written as JSON, with reasons", async (folder)
   assert.equal(JSON.parse(ran.split("\n")[0]!).step, 1);
 });
 
+folderTest("a profile that varies too much does not rank plans, and says so", async (folder) => {
+  const one = { microBatch: 1, recompute: "none", atOnce: 1, p10Ms: 1, medianMs: 2, p90Ms: 3 };
+  const args = await planIn(folder, { spread: [one] });
+  const table = await printedHere(...args, "--schedules", "1f1b,zb-h1");
+  assert.match(table, /^note: the times of the profile vary by ±50 %, too much to rank plans: /m);
+  await refusedHere(await planIn(folder, { spread: "x" }), /: spread must be [^,]*, received /);
+});
+
 folderTest(
   "a plan uses the model of the profile, and its best run so far is reported",
   async (folder) => {

@@ -113,8 +113,8 @@ export function scheduleCommand(
   const flags = parseScheduleFlags(args), { out, words } = flags, [name = ""] = words;
   const received = quoted(words.join(" "));
   ensure(
-    words.length === 1,
-    `Cannot show a schedule: there must be one name, list or compare beside the flags, ` +
+    words.length === 1 || name === "compare",
+    `Cannot show a schedule: there must be one name, list, jitter or compare beside the flags, ` +
       `received ${received}`,
   );
   const output = Object.hasOwn(SUBCOMMANDS, name)
@@ -391,9 +391,9 @@ fewer bubbles hold more activations, send more messages or split the backward. T
 with a model: deno task train --schedule NAME --trace FILE
 `;
 
-/** Compares all schedules. */
+/** Compares the named schedules, or all. */
 function compare(flags: ScheduleFlags, { soFar }: ScheduleCommandContext): string {
-  const isRecord = isJson("a comparison", flags.format), { out } = flags;
+  const isRecord = isJson("a comparison", flags.format), { out, words: [, ...names] } = flags;
   type Compared = ReturnType<typeof compareSchedules>;
   const shown = (compared: Compared) => {
     if (!isRecord) return `${formatComparison(compared)}\n${COLUMNS_HELP}`;
@@ -405,7 +405,8 @@ function compare(flags: ScheduleFlags, { soFar }: ScheduleCommandContext): strin
     return JSON.stringify(records) + "\n";
   };
   const found = (compared: Compared) => soFar?.({ output: shown(compared), out });
-  return shown(compareSchedules(requiredOptions(flags), flags.costs, { ...flags, found }));
+  const compared = { ...flags, ...names.length > 0 && { names }, found };
+  return shown(compareSchedules(requiredOptions(flags), flags.costs, compared));
 }
 
 /** Returns whether a format is JSON. @throws {RangeError} if it is neither JSON nor a grid. */

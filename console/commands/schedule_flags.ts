@@ -530,7 +530,7 @@ export const SCHEDULE_SYNTAX: CommandSyntax = {
     "NAME --workers D --micro-batches N [flags]",
     "FILE.csv [flags]     your own lists, or PyTorch's",
     "list                 all names",
-    "compare --workers D --micro-batches N [flags]",
+    "compare [NAME…] --workers D --micro-batches N [flags]",
     "jitter --workers D --micro-batches N [flags]   candidates with varying times and work",
   ],
   words: ["list", "compare", "jitter", ...scheduleNames()],

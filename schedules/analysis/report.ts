@@ -1,7 +1,7 @@
 /** Reports of the measures of schedules: a record for programs, text, and comparisons. */
 
 import { formatAction } from "../action.ts";
-import { scheduleDefinitions } from "../built_in/registry.ts";
+import { findSchedule, scheduleDefinitions } from "../built_in/registry.ts";
 import type { Costs } from "../costs.ts";
 import { readOptions, type ScheduleOptions } from "../define.ts";
 import { formatTable } from "../pictures/grid.ts";
@@ -109,6 +109,8 @@ export interface ComparedWith {
   readonly isRecomputed?: boolean | undefined;
   /** Skip edges between P equal parts of the model ({@linkcode edgesOfParts}). */
   readonly edges?: readonly SkipEdge[] | undefined;
+  /** Names of the schedules. Default: all. */
+  readonly names?: readonly string[] | undefined;
   /** Called after each schedule with the comparison so far. */
   readonly found?: ((soFar: Comparison) => void) | undefined;
 }
@@ -116,6 +118,8 @@ export interface ComparedWith {
 /**
  * Makes every schedule that serves the options, each with the options that it reads, and measures it
  * under the costs.
+ *
+ * @throws {RangeError} when a name is not that of a schedule.
  *
  * @example
  * ```ts
@@ -130,7 +134,7 @@ export interface ComparedWith {
 export function compareSchedules(
   options: ScheduleOptions,
   costs: Costs = {},
-  { memory, isRecomputed, edges, found }: ComparedWith = {},
+  { memory, isRecomputed, edges, names, found }: ComparedWith = {},
 ): Comparison {
   const limit = memory && activationLimitOf(memory);
   const limited = limit === undefined
@@ -149,7 +153,7 @@ export function compareSchedules(
       refused,
     };
   };
-  for (const definition of scheduleDefinitions) {
+  for (const definition of names?.map(findSchedule) ?? scheduleDefinitions) {
     try {
       const asked = { ...limited, costs, edges, recomputeAhead: isRecomputed };
       const chain = definition.create(readOptions(definition, asked));

@@ -127,6 +127,12 @@ Deno.test("compare sorts by bubbles and names schedules that do not fit", () => 
   assert.match(table, /^These are simulations[^]* default of train is\s+message-driven/m);
   const odd = /Not for these options:\n(.*\n)* {2}chimera: workers must be even, received 3/;
   assert.match(table, odd);
+  const two: typeof records = record("compare 1f1b zb-v --workers 4 --micro-batches 8");
+  assert.deepEqual(two.map(({ name }) => name), ["zb-v", "1f1b"]);
+  assert.throws(
+    () => run("compare zbv --workers 4 --micro-batches 8"),
+    /one of .* received "zbv"$/,
+  );
 });
 
 Deno.test("a search and a comparison report their best result so far", () => {

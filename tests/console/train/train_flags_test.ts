@@ -90,7 +90,10 @@ Deno.test("--schedule auto is the fastest in a simulation, message-driven or a l
   const given = words`--schedule auto --workers 4 --micro-batches 16`;
   const { flags, args, start = "", choices } = await readTrainFlags(given);
   assert.equal(flags.schedule, "message-driven");
-  assert.match(start, /^--schedule message-driven --order bfw .*: the fastest of 12 candidates that .*1f1b/);
+  assert.match(
+    start,
+    /^--schedule message-driven --order bfw .*: the fastest of 12 candidates that .*1f1b/,
+  );
   assert.deepEqual(new Set(choices.map(({ flags }) => flags.schedule)).size, 7);
   const again = await readTrainFlags(args);
   assert.deepEqual([again.flags, again.start, again.choices], [flags, undefined, []]);

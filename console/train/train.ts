@@ -424,7 +424,7 @@ function consoleReport(steps: number, unit: Task["unit"], withMemory = false): R
         const { device, adapter, matrix } = event;
         const on = [device, adapter, matrix].filter((one) => one !== undefined).join(", ");
         const taken = event.steps - (before ?? event.steps);
-        print(`${taken} steps in ${seconds} s on ${on}`);
+        print(`${count(taken, "step")} in ${seconds} s on ${on}`);
         memory?.end(event.memory).forEach(printLine);
         if (event.checkpoint && event.checkpoint !== told) print(`checkpoint ${event.checkpoint}`);
         return bestLines(event).forEach(printLine);
@@ -465,24 +465,29 @@ function sayHowToResume(event: TrainEvent & { type: "end" }, { args }: TrainRequ
   printError(`Interrupted after step ${event.steps}; ${how}`);
 }
 
+/** Returns a number of things, such as `1 stage` or `1,024 stages`. */
+const count = (n: number, what: string) =>
+  `${n.toLocaleString("en-US")} ${what}${n === 1 ? "" : what.endsWith("ch") ? "es" : "s"}`;
+
 /** Formats the plan before the run. */
 function planLines(plan: Plan): string[] {
-  const { stages } = plan;
-  const count = (n: number) => n.toLocaleString("en-US");
+  const { stages, replicas } = plan;
+  const copies = replicas > 1 ? `, ${replicas} replicas` : "";
   return [
-    `${plan.model}: ${count(plan.parameters)} parameters, ${stages.length} stages`,
+    `${plan.model}: ${count(plan.parameters, "parameter")}, ${count(stages.length, "stage")}${copies}`,
     ...stages.map(({ stage, workers, layers, parameters, costShare }) =>
       `  stage ${stage} on worker ${workers.join(", ")}: ${layers.join(", ")}` +
-      ` (${count(parameters)} parameters, ${(100 * costShare).toFixed(0)} % of the work)`
+      ` (${count(parameters, "parameter")}, ${(100 * costShare).toFixed(0)} % of the work)`
     ),
-    `schedule ${plan.schedule}, ${plan.microBatches} micro-batches a step, device ${plan.device}, runtime ${plan.runtime}`,
+    `schedule ${plan.schedule}, ${
+      count(plan.microBatches, "micro-batch")
+    } a step, device ${plan.device}, runtime ${plan.runtime}`,
     coresLine(plan.share),
   ];
 }
 
 /** Formats the threads of each worker, and whether there are enough cores. */
 function coresLine({ threads, workersHere, cores }: CoreShare): string {
-  const count = (n: number, what: string) => `${n} ${what}${n === 1 ? "" : "s"}`;
   const each = workersHere === 1 ? "" : " each", wanted = workersHere * threads;
   const who = `${count(workersHere, "worker")} with ${count(threads, "thread")}${each}`;
   return wanted <= cores

@@ -151,9 +151,9 @@ export const PROFILE_SYNTAX: CommandSyntax = {
     "the same time, the latency and bandwidth of messages, the optimizer, and the start and end of a",
     "step. Predictions are made from this file.",
     "",
-    "check predicts and measures the steps of some runs: 12 or more configurations of",
-    "schedules, workers, sizes of a micro-batch, recomputation and uneven stages; with --seed, 16 that are",
-    "drawn. While other programs use more than 5 % of the machine, it ends: not calibrated.",
+    "check predicts and measures the steps of 14 configurations of schedules, workers, sizes of a",
+    "micro-batch, recomputation and uneven stages (22 on four cores or more); with --seed, of 16 that",
+    "are drawn. While other programs use more than 5 % of the machine, it ends: not calibrated.",
   ],
   words: ["check"],
   groups: [

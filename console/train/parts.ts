@@ -89,7 +89,7 @@ export async function taskOf(request: TrainRequest, { model, data }: RunComponen
   const { replicas, steps, seed, dropout } = flags, documents = files["token-lengths"];
   if (flags["group-by-length"] && !flags.lengths) {
     throw new TypeError(
-      "Cannot group by length: --lengths must be true with --group-by-length, received false",
+      "Cannot group by length: --lengths must be given with --group-by-length, received none",
     );
   }
   // No flag selects another built-in tokenizer.

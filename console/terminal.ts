@@ -1,5 +1,5 @@
 /**
- * Messages of the command: downloads, and errors of the system with a remedy.
+ * Messages of the command: downloads, and errors of the system with a remedy; and its output files.
  *
  * @module
  */

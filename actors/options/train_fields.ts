@@ -19,7 +19,15 @@ import { type AdafactorOptions, DEVICE_SPECS, type LoraOptions } from "../../ker
 import { scheduleNames, type ScheduleOptions } from "../../schedules/mod.ts";
 import { SCALE_MAX } from "../gradients/commit.ts";
 import { type Data, isIterable, type ModelComponent } from "./model_definition.ts";
-import { COUNT_MAX, readBacklog, readGroups, readLimit, readLora, readNumbers } from "./limits.ts";
+import {
+  COUNT_MAX,
+  readBacklog,
+  readGroups,
+  readLimit,
+  readLora,
+  readNumbers,
+  WORKERS_MAX,
+} from "./limits.ts";
 import {
   anything,
   byType,
@@ -325,6 +333,15 @@ export const NATS_FIELDS = {
       name: "host-timeout",
       otherwise: "10",
       help: "time after which a silent host is lost",
+    },
+  },
+  spares: {
+    schema: integer(0, WORKERS_MAX),
+    flag: {
+      name: "spares",
+      value: "K",
+      otherwise: "0",
+      help: "further hosts for which the start waits; each takes the place of a lost one",
     },
   },
 } as const satisfies OptionTable<NonNullable<TrainOptions["nats"]>>;

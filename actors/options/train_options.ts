@@ -184,6 +184,11 @@ export interface TrainOptions {
     readonly joinMs?: number | undefined;
     /** Time after which a silent host is lost, in milliseconds. Default 10,000. */
     readonly timeoutMs?: number | undefined;
+    /**
+     * Hosts in addition to those of the workers, for which the start waits until `joinMs` is over.
+     * Each takes the place of a lost host. Default 0; hosts that join anyway are spares, too.
+     */
+    readonly spares?: number | undefined;
   } | undefined;
   /** Activations that the backward recomputes. Default `none`. */
   readonly recompute?: Recompute;

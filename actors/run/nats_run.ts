@@ -60,13 +60,17 @@ export async function gatherHosts(
   { nats, replicas, schedule, announce, signal }: PreparedRun,
 ): Promise<RunHosts | undefined> {
   if (!nats) return undefined;
-  const { joinMs = JOIN_MS, timeoutMs = TIMEOUT_MS } = nats, workers = replicas * schedule.workers;
+  const { joinMs = JOIN_MS, timeoutMs = TIMEOUT_MS, spares = 0 } = nats;
+  const workers = replicas * schedule.workers, wanted = workers + spares;
   const leader = await Leader.open({ ...nats, timeoutMs, facts: hostFacts(), announce });
-  announce(`waiting for ${workers} hosts to join the run ${nats.run} at ${nats.url}`);
+  announce(`waiting for ${wanted} hosts to join the run ${nats.run} at ${nats.url}`);
   await using opened = new AsyncDisposableStack();
   opened.use(leader);
-  const there = await leader.gather(workers, joinMs, signal);
+  const there = await leader.gather(wanted, joinMs, signal);
   if (there < workers && !signal?.aborted) throw tooFew(workers, joinMs, there);
+  if (there < wanted) {
+    announce(`the run starts with ${Math.max(0, there - workers)} of ${spares} spares`);
+  }
   if (there === 0) {
     throw Object.assign(new Error("Cannot train: interrupted before a host had joined"), {
       exitCode: 130,

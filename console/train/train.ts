@@ -474,7 +474,9 @@ function planLines(plan: Plan): string[] {
   const { stages, replicas } = plan;
   const copies = replicas > 1 ? `, ${replicas} replicas` : "";
   return [
-    `${plan.model}: ${count(plan.parameters, "parameter")}, ${count(stages.length, "stage")}${copies}`,
+    `${plan.model}: ${count(plan.parameters, "parameter")}, ${
+      count(stages.length, "stage")
+    }${copies}`,
     ...stages.map(({ stage, workers, layers, parameters, costShare }) =>
       `  stage ${stage} on worker ${workers.join(", ")}: ${layers.join(", ")}` +
       ` (${count(parameters, "parameter")}, ${(100 * costShare).toFixed(0)} % of the work)`

@@ -91,12 +91,17 @@ testNeeding(
 );
 
 testNeeding(NATS, "nats: a server that is killed and started again changes no bit", async () => {
-  await using server = await TestServer.start(4);
-  const hosts = [1, 2, 3, 4].map((number) => server.host(number));
+  await using server = await TestServer.start(5);
+  const hosts = [1, 2, 3, 4, 5].map((number) => server.host(number));
   let again: Promise<void> | undefined;
-  const { bits, events } = await onHosts(server, { nats: natsOf(server, 20_000) }, (step) => {
+  const nats = { ...natsOf(server, 20_000), spares: 1 };
+  const { bits, events, said } = await onHosts(server, { nats }, (step) => {
     if (step === 2) again = server.kill().then(() => server.begin());
   });
+  assert.ok(
+    said.indexOf("host 5 has joined") > said.findIndex((line) => /^waiting for 5 /.test(line)),
+  );
+  assert.ok(!said.some((line) => /^the run starts with/.test(line)));
   assert.deepEqual(bits, (await serial("")).bits);
   assert.deepEqual(eventsOf(events, "failure"), []);
   await again;
@@ -151,7 +156,7 @@ testNeeding(
   "nats: too few hosts, and options that hosts cannot serve, are refused",
   async () => {
     await using server = await TestServer.start(1);
-    const few = { ...natsOf(server, 1000), joinMs: 100 };
+    const few = { ...natsOf(server, 1000), joinMs: 100, spares: 1 };
     const error = await thrownBy(onHosts(server, { nats: few })) as Error & { exitCode?: number };
     assert.match(
       error.message,

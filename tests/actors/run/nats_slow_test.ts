@@ -111,13 +111,13 @@ testNeeding(NATS, "nats: a server that is killed and started again changes no bi
 testNeeding(NATS, "nats: a server that does not come back ends the run and its hosts", async () => {
   await using server = await TestServer.start(4);
   const hosts = [1, 2, 3, 4].map((number) => thrownBy(server.host(number)));
-  const nats = { ...natsOf(server, 1000), joinMs: 500 };
+  const nats = { ...natsOf(server, 1000), joinMs: 2500 };
   const killAt = (step: number) => void (step === 2 && server.kill());
   const errors = [await thrownBy(onHosts(server, { nats }, killAt)), ...await Promise.all(hosts)];
   const [run, ...ends] = errors as (Error & { exitCode?: number })[];
   assert.match(
     run!.message,
-    /^Cannot train: the hosts that join within 0\.5 s must be at least 1,/,
+    /^Cannot train: the hosts that join within 2\.5 s must be at least 1,/,
   );
   for (const { message } of ends) {
     assert.match(message, /^Cannot stay in the run .* received nothing$/);

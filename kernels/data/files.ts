@@ -55,6 +55,10 @@ export function checkInputFile(path: string | URL, bytesMax?: number): void {
   throw problem === "no such file" ? new Deno.errors.NotFound(error.message) : error;
 }
 
+/** Describes the error of a decoder, which fails anywhere in damaged data. */
+export const damageOf = (cause: unknown): string =>
+  cause instanceof Error && !(cause instanceof TypeError) ? cause.message : "damaged data";
+
 /** Largest size of a text in bytes, from the limit of V8's strings. */
 export const TEXT_BYTES_MAX = 500_000_000;
 

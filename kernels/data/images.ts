@@ -11,7 +11,7 @@ import type { Buffer } from "node:buffer";
 import { builtin } from "../builtin.ts";
 import type { HostArray } from "../devices/device.ts";
 import { assertInput, checkPositive, refusal } from "../errors.ts";
-import { checkInputFile, inputFileProblem } from "./files.ts";
+import { checkInputFile, damageOf, inputFileProblem } from "./files.ts";
 import { pinnedPackage } from "./npm_packages.ts";
 
 const { createRequire } = builtin("node:module");
@@ -170,7 +170,7 @@ export function decodeImage(image: unknown, { size }: ImageScale, where: string)
       maxResolutionInMP: height * width / 1e6,
     }));
   } catch (cause) {
-    throw refusal(cannot, "it must be a whole image", (cause as Error | undefined)?.message);
+    throw refusal(cannot, "it must be a whole image", damageOf(cause));
   }
   const pixels = height * width, values = new Uint8Array(channels * pixels);
   for (let channel = 0; channel < channels; channel++) {

@@ -11,7 +11,7 @@
 import type { ZlibOptions } from "node:zlib";
 import { builtin } from "../builtin.ts";
 import { assertInput, checkPositive, nameError, refusal } from "../errors.ts";
-import { checkInputFile, decodeText, TEXT_BYTES_MAX } from "./files.ts";
+import { checkInputFile, damageOf, decodeText, TEXT_BYTES_MAX } from "./files.ts";
 import { pinnedPackage } from "./npm_packages.ts";
 import { uniformInt } from "pure-rand/distribution/uniformInt";
 import type { Batch } from "../batch.ts";
@@ -158,9 +158,10 @@ async function parquetRows(
     }
     return await parquetReadObjects({ file, metadata, columns, compressors: COMPRESSORS });
   } catch (cause) {
-    const { message } = cause as Error;
-    if (/^Cannot .* must /.test(message)) throw nameError(`Cannot read ${path}`, cause);
-    throw refusal(`read ${path}`, "it must be an undamaged Parquet file", message);
+    if (/^Cannot .* must /.test((cause as Error).message)) {
+      throw nameError(`Cannot read ${path}`, cause);
+    }
+    throw refusal(`read ${path}`, "it must be an undamaged Parquet file", damageOf(cause));
   }
 }
 

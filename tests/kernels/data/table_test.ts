@@ -216,7 +216,7 @@ folderTest(
     ]);
     const footer = new DataView(longer.buffer), at = longer.length - 8;
     footer.setUint32(at, footer.getUint32(at, true) + large.length - 1, true);
-    const damaged = /it must be an undamaged Parquet file, received (?!Cannot )/;
+    const damaged = /it must be an undamaged Parquet file, received (?!Cannot read )/;
     const cases: [bytes: Uint8Array, message: RegExp, schema?: TableSchema][] = [
       [new Uint8Array(), /a Parquet file, received 0 bytes/],
       [PARQUET.subarray(0, 100), /a Parquet file, received 100 bytes/],

@@ -51,7 +51,7 @@ export function writeOutput(path: string, text: string): void {
   } catch (error) {
     tryToRemove(unfinished);
     const { Busy, PermissionDenied } = Deno.errors;
-    // A file in a folder of others, or one that is mounted, cannot be replaced.
+    // A mounted file cannot be replaced, nor can a file in a folder that is not writable.
     if (isThere && (error instanceof PermissionDenied || error instanceof Busy)) {
       return Deno.writeTextFileSync(target, text);
     }

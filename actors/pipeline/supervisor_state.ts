@@ -40,9 +40,9 @@ export interface InFlightOptions {
  * - A micro-batch in flight is one message: an Inject or Activation forward, a Gradient backward, or
  *   its two halves, or one message for each slice of its sequences; the same holds in an evaluation. In
  *   addition, there are the named values that other stages send to the stages of this worker.
- * - For each stage copy of this worker, parts of all-reduces. In any algorithm a rank gets at most one
- *   part of each phase from each other rank, or the same number from its neighbour, for each chunk:
- *   2(p − 1). A rank starts a chunk only when the chunk {@linkcode CHUNKS_IN_TRANSIT} places earlier is
+ * - For each stage copy of this worker, parts of all-reduces. In any algorithm a rank gets at most
+ *   2(p − 1) parts of a chunk: one of each phase from each other rank, or all from its neighbour. A
+ *   rank starts a chunk only when the chunk {@linkcode CHUNKS_IN_TRANSIT} places earlier is
  *   complete, and by then this copy has taken all parts of that chunk. The gradients of tied parameters
  *   are added. After a step that was aborted while stages reduced early, the same number may still wait.
  * - Orders of the supervisor: with a flush the Begin of a step, its Reduce for each early stage and

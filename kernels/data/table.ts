@@ -143,15 +143,10 @@ async function parquetRows(
       assertInput(missing.length === 0, "read rows", must, [...there].slice(0, 99).join(", "));
       for (const chunk of chunks.filter(({ path_in_schema: [name] }) => columns.includes(name!))) {
         const { values, bytes } = countValues(chunk, file, parquetHeader);
-        const wanted = Number(group.num_rows), unpackedMax = `${UNPACKED_MAX} bytes when unpacked`;
         unpacked += bytes;
-        const isServed = unpacked <= UNPACKED_MAX;
-        assertInput(
-          isServed,
-          "read rows",
-          `the columns must have at most ${unpackedMax}`,
-          unpacked,
-        );
+        const most = `the columns must have at most ${UNPACKED_MAX} bytes when unpacked`;
+        assertInput(unpacked <= UNPACKED_MAX, "read rows", most, unpacked);
+        const wanted = Number(group.num_rows);
         const one = `the column ${chunk.path_in_schema.join(".")} must have a value of each row`;
         assertInput(values === wanted, "read rows", one, `${values} of ${wanted}`);
       }
@@ -539,6 +534,16 @@ const classesIn = (rows: readonly TableRow[], column: string) => {
   return [...new Set(values.map(String))].sort();
 };
 
+/** Describes a cell that does not fit. */
+function shownCell(row: TableRow, column: string): string {
+  const value = row[column];
+  if (isNested(value)) return "an object or a list";
+  if (value === undefined) {
+    return `no such column; the columns are ${Object.keys(row).slice(0, 9).join(", ")}`;
+  }
+  return isEmpty(value) ? "an empty cell" : JSON.stringify(String(value).slice(0, 99));
+}
+
 const numbered = new WeakMap<readonly string[], ReadonlyMap<string, number>>();
 
 /** Returns the number of each class. */
@@ -559,13 +564,7 @@ function encodeRow(
   const valueOf = (column: string, must: string, isValid: (value: unknown) => boolean) => {
     const value = row[column], isThere = value !== undefined && !isNested(value);
     const name = `${must} in the column ${JSON.stringify(column)} of ${where}`;
-    const shown = value === undefined
-      ? `no such column; the columns are ${Object.keys(row).slice(0, 9).join(", ")}`
-      : isNested(value)
-      ? "an object or a list"
-      : isEmpty(value)
-      ? "an empty cell"
-      : JSON.stringify(String(value).slice(0, 99));
+    const shown = shownCell(row, column);
     assertInput(isThere && isValid(value), "read a table", name, shown);
     return value;
   };

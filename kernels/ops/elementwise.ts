@@ -203,8 +203,8 @@ const ARITHMETIC: Ops = {
       (g, dy, a, b) => {
         const exponent = b.data?.length === 1 ? Number(b.data[0]) : undefined;
         const power = exponent === 2 ? a : g.pow(a, g.sub(b, g.scalar(1)));
-        const slope = g.mul(dy, g.mul(b, power)), isZero = () => g.equal(b, g.scalar(0));
-        return exponent ? slope : g.where(isZero(), g.scalar(0), slope);
+        const slope = g.mul(dy, g.mul(b, power));
+        return exponent ? slope : g.where(g.equal(b, g.scalar(0)), g.scalar(0), slope);
       },
       // d(a^b)/db = y·ln a, and 0 where a is 0.
       (g, dy, a, _, y) =>

@@ -56,8 +56,8 @@ export const runScript = (
 
 /**
  * Runs a command where no file may grow beyond some blocks of 512 bytes: writing fails as on a full
- * disk. The signal for too large files is ignored from the start, as it would end Deno when it opens
- * its own caches.
+ * disk. The signal for too large files is ignored from the start, because it would end Deno when it
+ * opens its own caches.
  */
 export const runWithin = (blocks: number, args: readonly string[]) => {
   const limited = `trap '' XFSZ; ulimit -f ${blocks}; exec "$0" run -A cli.ts "$@"`;

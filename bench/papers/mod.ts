@@ -443,9 +443,13 @@ machines. \`deno task bench papers > docs/papers.md\` writes this page from
     describeCounts(rows),
     `A miss is another choice, or off by more than 10 %. A fitted figure sets a constant of a machine,
 so that it predicts nothing: the last table names every constant, and what it is fitted to. The
-model itself (which messages overlap, how all-reduces slow above 64 copies, which figures set
-constants) was chosen with all figures in view, so the counts say how well it describes these
-papers, not how well it predicts others.`,
+model itself (which messages overlap, which stage has the head, how all-reduces slow above 64 copies,
+which figures set constants) was chosen with all figures in view, so the counts say how well it
+describes these papers, not how well it predicts others.`,
+    `Chimera's paper cuts layers evenly (section 4.2.3), so that the last stage has the head besides its
+layers: as long as three layers of GPT-2. Hanayo's and AxoNN's papers do not say how they cut, and
+their stages are taken to be equally long: with the head on the last of 48 stages, AxoNN's lowest
+share of the peak would be 43 %, where the paper measured 49 %.`,
     `Chimera-wave on 8 workers is taken as two one-wave pipelines of 4 workers, as Figure 5 of Hanayo's
 paper turns Chimera into waves; with P = 4 it is one pipeline of 4, because the model is too large
 for shorter ones (section 5.2). One pipeline of 8 is at most 18 % faster than DAPPLE, where the paper

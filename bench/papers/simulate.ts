@@ -46,26 +46,28 @@ function computeMs(machine: Machine, flops: number, tokens: number): number {
 
 /**
  * Returns the stages: equal numbers of layers, the table of tokens with the first, the head with the
- * last. The time of all layers is spread evenly (Chimera, footnote of Table 1); a backward takes two
- * forwards (section 3.4), with the efficiency of half a micro-batch where it computes one half after
- * the other. Single precision: 4 bytes of weight, 4 of gradient and 8 of Adam's states.
+ * last, whose time is spread over all unless the paper states how it cuts models. A backward takes two
+ * forwards (Chimera, section 3.4), with the efficiency of half a micro-batch where it computes one half
+ * after the other. Single precision: 4 bytes of weight, 4 of gradient and 8 of Adam's states.
  */
 function stagesOf(plan: Plan, count: number): StageModel[] {
   const { machine, model, microBatch, options, recomputes } = plan;
   const tokens = microBatch * model.sequence, blocks = model.layers / count;
-  const forwardMsOf = (tokens: number) =>
-    (computeMs(machine, layerFlops(model, microBatch), tokens) * model.layers +
-      computeMs(machine, headFlops(model, microBatch), tokens)) / count;
-  const forwardMs = forwardMsOf(tokens), outputBytes = edgeBytes(model, microBatch);
-  const backwardMs = 2 * forwardMsOf(options.scale === "halving" ? tokens / 2 : tokens);
+  const headShareOf = (isLast: boolean) => machine.isHeadLast ? Number(isLast) : 1 / count;
+  const forwardMsOf = (tokens: number, isLast: boolean) =>
+    computeMs(machine, layerFlops(model, microBatch), tokens) * blocks +
+    computeMs(machine, headFlops(model, microBatch), tokens) * headShareOf(isLast);
+  const outputBytes = edgeBytes(model, microBatch);
   const layerKept = machine.activationFactor * layerBytes(model, microBatch);
   return Array.from({ length: count }, (_, stage) => {
     const isLast = stage === count - 1;
     const parameters = blocks * layerParameters(model) +
       (stage === 0 ? inputParameters(model) : 0) + (isLast ? model.output : 0);
     const activations = blocks * layerKept +
-      (isLast ? 2 * tokens * model.vocabulary * model.bytes : 0);
+      (isLast ? 2 * model.headShare * tokens * model.vocabulary * model.bytes : 0);
     const keptBytes = recomputes ? Math.min(outputBytes, activations) : activations;
+    const forwardMs = forwardMsOf(tokens, isLast);
+    const backwardMs = 2 * forwardMsOf(options.scale === "halving" ? tokens / 2 : tokens, isLast);
     return {
       forwardMs,
       backwardMs,
@@ -258,7 +260,7 @@ export function compareEquation1(name: string, workers: number, batch: number): 
     .flatMap((depth) => largest(depth, false) ?? largest(depth, true) ?? []);
 }
 
-/** Returns milliseconds of a step of Chimera by Eq. 1. */
+/** Returns milliseconds of a step of Chimera by Eq. 1, for which all stages are equally long. */
 function equation1({ machine, model, microBatch, width, options, recomputes }: Plan): number {
   const flops = model.layers * layerFlops(model, microBatch) + headFlops(model, microBatch);
   const { workers } = options;
@@ -367,14 +369,17 @@ export interface Machine {
   readonly hostLink?: LinkModel;
   /** True if a worker waits until its messages are sent. */
   readonly isBlocking: boolean;
+  /** True if the last stage computes the head besides its layers; stages are equally long by default. */
+  readonly isHeadLast?: boolean;
   /** Milliseconds that the framework takes for each action and its messages. */
   readonly dispatchMs: number;
 }
 
 /**
  * A transformer as a paper describes it: its layers, numbers of a token within the model, attention
- * heads, tokens of a sample and of the vocabulary, learned positions, trained numbers of the input
- * side besides those tables and of the output side, and bytes of an activation.
+ * heads, tokens of a sample and of the vocabulary, the share of tokens that the head predicts, learned
+ * positions, trained numbers of the input side besides those tables and of the output side, and bytes
+ * of an activation.
  */
 export type Model = typeof setups.models["Bert-48"];
 
@@ -439,8 +444,8 @@ const layerFlops = ({ hidden, sequence }: Model, samples: number): number =>
   samples * sequence * (24 * hidden ** 2 + 4 * sequence * hidden);
 
 /** Returns the floating-point operations of the head's forward. */
-const headFlops = ({ hidden, sequence, vocabulary }: Model, samples: number): number =>
-  2 * samples * sequence * hidden * vocabulary;
+const headFlops = ({ hidden, sequence, vocabulary, headShare }: Model, samples: number): number =>
+  2 * headShare * samples * sequence * hidden * vocabulary;
 
 /**
  * Returns the bytes that one layer keeps from its forward to its backward: 16 activations and two

@@ -132,7 +132,7 @@ export function rateOf({ learningRate = RATE, steps, resume }: RunOptions): Rate
   if (typeof learningRate === "object") {
     const { rate = RATE, schedule = "constant", warmup = 0, minRate = 0 } = learningRate;
     const most = schedule === "constant" ? 0 : rate;
-    const all = { rate, schedule, warmup, minRate, steps };
+    const all = { rate, schedule, warmup, minRate, steps: learningRate.steps ?? steps };
     if (minRate <= most) return (step) => learningRateAt(all, step);
     const right = schedule === "constant"
       ? "left out where it is constant"

@@ -37,7 +37,7 @@ export interface LearningRate {
    * this rate, or a 250,000th of the highest if it is 0. Default 0.
    */
   readonly minRate?: number | undefined;
-  /** Number of steps of the run. */
+  /** Number of steps until the last rate, which later steps keep. */
   readonly steps: number;
 }
 
@@ -53,7 +53,7 @@ export interface LearningRate {
  * assert.deepEqual([1, 2, 3].map((step) => learningRateAt(cosine, step)), [0.5, 1, 1]);
  * assert.ok(learningRateAt(cosine, 6) < 0.2);
  * const linear = { ...cosine, schedule: "linear", minRate: 0.5 } as const;
- * assert.deepEqual([3, 5].map((step) => learningRateAt(linear, step)), [1, 0.75]);
+ * assert.deepEqual([3, 5, 9].map((step) => learningRateAt(linear, step)), [1, 0.75, 0.5]);
  * ```
  */
 export function learningRateAt(
@@ -68,7 +68,7 @@ export function learningRateAt(
   }
   if (step <= warmup) return rate * step / warmup;
   if (schedule === "constant") return rate;
-  const progress = (step - warmup - 1) / Math.max(1, steps - warmup);
+  const progress = Math.min(1, (step - warmup - 1) / Math.max(1, steps - warmup));
   const left = schedule === "linear" ? 1 - progress : 0.5 * (1 + Math.cos(Math.PI * progress));
   return minRate + (rate - minRate) * left;
 }

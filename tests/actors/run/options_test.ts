@@ -182,6 +182,9 @@ const PARTS: readonly (readonly [object, object])[] = [
   [{ learningRate: { rate: 0.1, warmup: 2 } }, {
     learningRate: { rate: 0.1, schedule: "constant", warmup: 2 },
   }],
+  [{ learningRate: { schedule: "linear", steps: 4 } }, {
+    learningRate: (step: number) => 1e-3 * (1 - (step - 1) / 4),
+  }],
   [{ scheduleOptions: { costs: {}, recomputeAhead: false }, schedule: "search" }, {
     schedule: "search",
   }],

@@ -121,19 +121,29 @@ function headerOf(bytes: Buffer): ImageHeader | undefined {
   return undefined;
 }
 
-/** Throws unless the data of a PNG file has exactly its pixels, which `pngjs` does not check. */
-function checkPixels(bytes: Buffer, { height, width, channels }: ImageHeader): void {
-  const parts: Buffer[] = [], bits = bytes[24]! * (bytes[25] === 3 ? 1 : channels);
+/**
+ * Throws unless the data of a PNG file has exactly its pixels, which `pngjs` does not check.
+ *
+ * @returns the file without a colour that counts as transparent: `pngjs` would make its pixels black.
+ */
+function checkPixels(bytes: Buffer, { height, width, channels }: ImageHeader): Buffer {
+  const isPalette = bytes[25] === 3, bits = bytes[24]! * (isPalette ? 1 : channels);
+  const parts: Buffer[] = [];
+  let opaque = bytes;
   for (let at = 8, length; at + 12 <= bytes.length; at += 12 + length) {
     length = bytes.readUInt32BE(at);
     const type = bytes.toString("latin1", at + 4, at + 8);
     // The decoder would take the size of the last header.
     if (type === "IHDR" && at !== 8) throw new RangeError("a second header");
     if (type === "IDAT") parts.push(bytes.subarray(at + 8, at + 8 + length));
+    if (type === "tRNS" && !isPalette) {
+      opaque = NodeBuffer.concat([bytes.subarray(0, at), bytes.subarray(at + 12 + length)]);
+    }
   }
   const wanted = height * (1 + Math.ceil(width * bits / 8));
   const found = inflateSync(NodeBuffer.concat(parts), { maxOutputLength: wanted }).length;
   if (found !== wanted) throw new RangeError(`${found} of ${wanted} bytes`);
+  return opaque;
 }
 
 /**
@@ -164,8 +174,7 @@ export function decodeImage(image: unknown, { size }: ImageScale, where: string)
   assertInput(isPlain, cannot, "it must be without interlacing", "Adam7");
   let data: Uint8Array;
   try {
-    if (isPng) checkPixels(bytes, found!);
-    ({ data } = isPng ? decoders!.png(bytes) : decoders!.jpeg(bytes, {
+    ({ data } = isPng ? decoders!.png(checkPixels(bytes, found!)) : decoders!.jpeg(bytes, {
       ...{ useTArray: true, tolerantDecoding: false },
       maxResolutionInMP: height * width / 1e6,
     }));

@@ -357,8 +357,9 @@ const COLOURS = png({
 const COLOUR_VALUES = [
   ...[255, 0, 0, 255, 0, 51, 0, 255, 0, 51, 255, 0, 0, 0, 255, 0, 51, 255],
 ];
+/** Its transparent shade, 20, is one as any other. */
 const GREY = png({
-  ...{ width: 3, height: 2, colourType: 0 },
+  ...{ width: 3, height: 2, colourType: 0, more: [pngChunk("tRNS", Uint8Array.of(0, 20))] },
   rows: Uint8Array.of(0, 10, 20, 30, 0, 40, 50, 60),
 });
 

@@ -95,6 +95,8 @@ const IMAGE_BYTES_MAX = 2 ** 28;
 /** Format and size of an image, by the first bytes of its file. */
 interface ImageHeader {
   readonly isPng: boolean;
+  /** True if a JPEG has red, green and blue, not brightness and colour, as libjpeg decides. */
+  readonly isRgb?: boolean;
   readonly channels: number;
   readonly height: number;
   readonly width: number;
@@ -109,12 +111,21 @@ function headerOf(bytes: Buffer): ImageHeader | undefined {
     return { isPng: true, channels: PNG_CHANNELS[bytes[25]!] ?? 0, height, width };
   }
   if (bytes[0] !== 0xff || bytes[1] !== 0xd8) return undefined;
+  let isRgb: boolean | undefined;
   for (let at = 2; at + 9 < bytes.length && bytes[at] === 0xff;) {
     const marker = bytes[at + 1]!;
     // A start of frame; the others in this range are tables.
     if (marker >= 0xc0 && marker <= 0xcf && ![0xc4, 0xc8, 0xcc].includes(marker)) {
       const height = bytes.readUInt16BE(at + 5), width = bytes.readUInt16BE(at + 7);
-      return { isPng: false, channels: bytes[at + 9]!, height, width };
+      const channels = bytes[at + 9]!,
+        [first, , , second, , , third] = bytes.subarray(at + 10, at + 17);
+      isRgb ??= String.fromCharCode(first!, second!, third!) === "RGB";
+      return { isPng: false, isRgb: isRgb && channels === 3, channels, height, width };
+    }
+    if (marker === 0xe0) isRgb ??= false; // JFIF
+    // Adobe's segment ends with its transform: 0 for none.
+    if (marker === 0xee && bytes.toString("latin1", at + 4, at + 9) === "Adobe") {
+      isRgb ??= bytes[at + 15] === 0;
     }
     at += marker === 0xff ? 1 : 2 + bytes.readUInt16BE(at + 2);
   }
@@ -175,7 +186,7 @@ export function decodeImage(image: unknown, { size }: ImageScale, where: string)
   let data: Uint8Array;
   try {
     ({ data } = isPng ? decoders!.png(checkPixels(bytes, found!)) : decoders!.jpeg(bytes, {
-      ...{ useTArray: true, tolerantDecoding: false },
+      ...{ useTArray: true, tolerantDecoding: false, ...found!.isRgb && { colorTransform: false } },
       maxResolutionInMP: height * width / 1e6,
     }));
   } catch (cause) {

@@ -407,6 +407,15 @@ folderTest("images in folders have their folder's class, a size and a scale", as
   await Deno.writeTextFile(join(folder, "table.csv"), "file,folder\ncat/2.png,cat\n");
   const table = await Dataset.readCsv(join(folder, "table.csv"), schema);
   assert.deepEqual(table.row(0), images.row(1));
+  // A JPEG whose red, green and blue are the brightness and the colours of another, with no colour.
+  const { encode } = await jpegJs(), plain = new Uint8Array(256).fill(50);
+  const jpeg: Uint8Array = encode({ width: 8, height: 8, data: plain }, 90).data.subarray(20);
+  const adobe = [0xff, 0xd8, 0xff, 0xee, 0, 14, ...new TextEncoder().encode("Adobe"), 0, 100, 0];
+  const file = Uint8Array.of(...adobe, 0, 0, 0, 0, ...jpeg);
+  const rgb =
+    Dataset.of([{ file }], { pixels: { image: "file", size: [3, 8, 8] } }).row(0)["pixels"];
+  const wanted = [50, 128, 128].flatMap((value) => Array(64).fill(value / 255));
+  near(rgb as Float32Array, wanted, 2 / 255);
   await put("dog/inner/a.png", GREY);
   await assert.rejects(
     Dataset.readImages(folder, schema),

@@ -106,11 +106,13 @@ const COMPRESSORS = {
 /**
  * Reads columns of a Parquet file.
  *
+ * @param utf8 reads bytes as texts also where the file does not call them so, as older ones.
  * @throws {Error} when a column is missing or has lists, or the file is damaged; it names the file.
  */
 async function parquetRows(
   path: string,
   columns: readonly string[],
+  utf8: boolean,
 ): Promise<Record<string, unknown>[]> {
   const { parquetHeader, parquetMetadataAsync, parquetReadObjects } = await openHyparquet();
   checkInputFile(path);
@@ -151,7 +153,7 @@ async function parquetRows(
         assertInput(values === wanted, "read rows", one, `${values} of ${wanted}`);
       }
     }
-    return await parquetReadObjects({ file, metadata, columns, compressors: COMPRESSORS });
+    return await parquetReadObjects({ file, metadata, columns, utf8, compressors: COMPRESSORS });
   } catch (cause) {
     if (/^Cannot .* must /.test((cause as Error).message)) {
       throw nameError(`Cannot read ${path}`, cause);
@@ -343,7 +345,9 @@ export class Dataset {
    */
   static async readParquet(path: string, schema: TableSchema): Promise<Dataset> {
     const columns = [...new Set(Object.values(schema).flatMap(columnsOf))];
-    return await Dataset.#below(dirname(path), await parquetRows(path, columns), schema);
+    const hasImages = Object.values(schema).some((field) => "image" in field);
+    const rows = await parquetRows(path, columns, !hasImages);
+    return await Dataset.#below(dirname(path), rows, schema);
   }
 
   /**

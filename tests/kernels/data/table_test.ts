@@ -182,7 +182,15 @@ const PARQUET = Uint8Array.fromBase64([
   "HAAAHAAAHAAAAGMCAABQQVIx",
 ].join(""));
 
-/** The same file with other bytes from a place on. */
+/** Another one: image [{ bytes: a grey PNG of 10 and 20 }], as of Hugging Face. */
+const PARQUET_OF_IMAGES = Uint8Array.fromBase64([
+  "UEFSMRUAFZwBFa4BLBUCFQAVBhUGHAAAACi1L/0gTnECAAIAAAACAkQAAACJUE5HDQoaCgAAAA1JSERSAAAAAgAAAAEI",
+  "AAAAANFJIFYAAAALSURBVHicY+ASAQAAKwAfl2yHJQAAAABJRU5ErkJgghUEGTw1ABgGc2NoZW1hFQIANQIYBWltYWdl",
+  "FQIAFQwlAhgFYnl0ZXMAFgIZHBkcJgAcFQwZJQYAGSgFaW1hZ2UFYnl0ZXMVDBYCFsYBFtgBJghJHBUAFQAVAgA8FogB",
+  "GQYZNgAAAgAAABbGARYCJggW2AEAKCBwYXJxdWV0LWNwcC1hcnJvdyB2ZXJzaW9uIDI1LjAuMRkcHAAAAJwAAABQQVIx",
+].join(""));
+
+/** The first file with other bytes from a place on. */
 function parquetWith(at: number, ...values: number[]): Uint8Array {
   const bytes = PARQUET.slice();
   bytes.set(values, at < 0 ? bytes.length + at : at);
@@ -204,6 +212,8 @@ folderTest(
       label: Int32Array.of(1, 0, 1),
       words: Int32Array.of(104, 105, -1, -1, -1, -1, 108, 111, 110),
     }]);
+    const images = await read(PARQUET_OF_IMAGES, { pixels: { image: "image", size: [1, 1, 2] } });
+    assert.deepEqual(images.row(0), { pixels: Float32Array.of(10 / 255, 20 / 255) });
     const find = (...values: number[]) =>
       PARQUET.findIndex((_, at) => values.every((value, i) => PARQUET[at + i] === value));
     // The number of rows, 3, and that of values of the first page, 2, as they are in the file.

@@ -532,10 +532,13 @@ const isNested = (value: unknown): boolean =>
 /** Returns whether a cell has no value; such a cell is no category either. */
 const isEmpty = (value: unknown): boolean => String(value ?? "").trim() === "";
 
+/** Returns the name of a class. A date has that of ISO 8601, which is the same in every time zone. */
+const classOf = (value: unknown): string => String(value instanceof Date ? value.toJSON() : value);
+
 const classesIn = (rows: readonly TableRow[], column: string) => {
   const cells = rows.map((row) => row?.[column]);
   const values = cells.filter((value) => !isNested(value) && !isEmpty(value));
-  return [...new Set(values.map(String))].sort();
+  return [...new Set(values.map(classOf))].sort();
 };
 
 /** Describes a cell that does not fit. */
@@ -584,8 +587,8 @@ function encodeRow(
     if ("category" in field) {
       const known = classes[name]!, numbers = numbersOf(known);
       const must = `there must be one of ${known.slice(0, 9).join(", ")}`;
-      const isKnown = (value: unknown) => numbers.has(String(value));
-      return [name, Int32Array.of(numbers.get(String(valueOf(field.category, must, isKnown)))!)];
+      const isKnown = (value: unknown) => numbers.has(classOf(value));
+      return [name, Int32Array.of(numbers.get(classOf(valueOf(field.category, must, isKnown)))!)];
     }
     if ("image" in field) return [name, decodeImage(row[field.image], field, where)];
     const text = valueOf(field.text, "there must be a text", (value) => typeof value === "string");

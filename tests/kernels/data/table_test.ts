@@ -111,6 +111,12 @@ Deno.test("a value that does not fit is refused with its row and column", () => 
   const fixed = { label: { category: "colour", classes: ["red"] } };
   assert.throws(() => Dataset.of([{ colour: "blue" }], fixed), /one of red .* received "blue"/);
   assert.throws(() => Dataset.of([], SCHEMA), /row at least, received none/);
+  const days = Dataset.of([{ colour: new Date(1) }, { colour: new Date(0) }], {
+    label: { category: "colour" },
+  });
+  const zero = "1970-01-01T00:00:00.000Z";
+  assert.deepEqual(days.classes, { label: [zero, zero.replace("000Z", "001Z")] });
+  assert.deepEqual(days.encode([{ colour: zero }]), { label: Int32Array.of(0) });
 });
 
 Deno.test("quotes, separators and ends of lines are those of RFC 4180", () => {

@@ -526,7 +526,7 @@ export function foldFile({ file, inputs, ...kinds }: FoldOptions): FoldedFile {
 
 /** Divides initializers: f32 tensors are weights, unless they are settings; others are constants. */
 function sortInitializers(
-  { initializers, nodes }: OnnxGraph,
+  { initializers, constants: known, nodes }: OnnxGraph,
   { isFrozen, isConstant = () => false }: Pick<FoldOptions, "isFrozen" | "isConstant">,
 ) {
   const settings = new Set(
@@ -540,7 +540,8 @@ function sortInitializers(
   );
   for (const [name, constant] of initializers) {
     const { shape, data } = constant;
-    if (data instanceof Float32Array && !settings.has(name) && !isConstant(name)) {
+    const isWeight = !settings.has(name) && !known.has(name) && !isConstant(name);
+    if (data instanceof Float32Array && isWeight) {
       weights.set(name, { shape, data, isFrozen: statistics.has(name) || isFrozen(name) });
     } else constants.set(name, constant);
   }

@@ -249,7 +249,7 @@ function neededOf(folded: FoldedFile, output: string): FoldedFile {
  *
  * Its parameters are the f32 initializers of the file, with their names. Statistics of batch
  * normalizations and weights in `frozen` are not trained, and initializers without a gradient, such
- * as masks of attention, are constants. Fields of a micro-batch have the names of the file's
+ * as masks of attention, are constants, as those that PyTorch's exporter does not mark as parameters. Fields of a micro-batch have the names of the file's
  * inputs; int64 inputs have int32 fields. Dropout is that of the file: none if it was exported for
  * inference.
  *

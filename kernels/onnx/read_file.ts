@@ -329,6 +329,8 @@ export interface OnnxGraph {
   readonly outputs: readonly string[];
   /** Its initializers, by name. */
   readonly initializers: ReadonlyMap<string, Constant>;
+  /** The names of initializers that are no weights, by the marks of PyTorch's exporter. */
+  readonly constants: ReadonlySet<string>;
 }
 
 /** The supported opsets. */
@@ -369,7 +371,38 @@ export function readOnnx(bytes: Uint8Array, external: ExternalFiles): OnnxGraph 
     inputs: graph.input.filter(({ name }) => !initializers.has(name ?? "")).map(readInput),
     outputs: graph.output.map(({ name }) => name ?? ""),
     initializers,
+    constants: constantsOf(graph),
   };
+}
+
+/** Marks of PyTorch's exporter: what an initializer is, and the names of which it was computed. */
+const MARKS = {
+  kind: "pkg.torch.export.graph_signature.InputSpec.kind",
+  sources: "pkg.onnxscript.optimizer.folded_from",
+} as const;
+
+/**
+ * Returns the initializers that are no parameters, such as a scale, an epsilon or a mask, if the file
+ * says which are. Of others, a name with a dot is that of a parameter, or of one computed from it; a
+ * source without a dot may be a parameter unless it is numbered or another value of the file.
+ */
+function constantsOf({ initializer, valueInfo, node }: GraphProto): ReadonlySet<string> {
+  const marks = new Map(
+    valueInfo.map(({ name, metadataProps }) =>
+      [name, new Map(metadataProps.map(({ key, value = "" }) => [key, value]))] as const
+    ),
+  );
+  const kindOf = (name: string | undefined) => marks.get(name)?.get(MARKS.kind);
+  if (!initializer.some(({ name }) => kindOf(name) === "PARAMETER")) return new Set();
+  const made = new Set(node.flatMap(({ output }) => output));
+  const isWeight = ({ name = "", dims }: TensorProto): boolean => {
+    const kind = kindOf(name), isOne = dims.every((size) => size === 1n);
+    if (kind !== undefined) return kind === "PARAMETER";
+    const sources = marks.get(name)?.get(MARKS.sources)?.match(/[^\s'[\],]+/g) ?? [];
+    return [name, ...sources].some((source) => source.includes(".")) ||
+      !isOne && sources.some((source) => !/^val_\d+$/.test(source) && !made.has(source));
+  };
+  return new Set(initializer.filter((one) => !isWeight(one)).map(({ name = "" }) => name));
 }
 
 /** Decodes a file, and checks the number of its nodes. */

@@ -38,6 +38,8 @@ export interface TestModel {
   readonly outputs: Readonly<Record<string, DType>>;
   /** Changes of an initializer's message. */
   readonly tensors?: Readonly<Record<string, MessageInitShape<typeof TensorProtoSchema>>>;
+  /** Marks of PyTorch's exporter on a value. */
+  readonly marks?: Readonly<Record<string, Readonly<Record<string, string>>>>;
 }
 
 const dtypeOf = (data: HostArray): DType =>
@@ -52,6 +54,7 @@ const dtypeOf = (data: HostArray): DType =>
 /** The bytes of a file. */
 export function onnxModel(model: TestModel): Uint8Array<ArrayBuffer> {
   const { opset = 20, inputs, types = {}, initializers = {}, nodes, outputs, tensors = {} } = model;
+  const { marks = {} } = model;
   return toBinary(
     ModelProtoSchema,
     create(ModelProtoSchema, {
@@ -79,6 +82,10 @@ export function onnxModel(model: TestModel): Uint8Array<ArrayBuffer> {
           dims: (shape ?? [data.length]).map(BigInt),
           rawData: new Uint8Array(data.buffer, data.byteOffset, data.byteLength),
           ...tensors[name],
+        })),
+        valueInfo: Object.entries(marks).map(([name, mark]) => ({
+          name,
+          metadataProps: Object.entries(mark).map(([key, value]) => ({ key: `pkg.${key}`, value })),
         })),
       },
       opsetImport: [{ domain: "", version: BigInt(opset) }, {

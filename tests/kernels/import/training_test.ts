@@ -138,6 +138,40 @@ Deno.test("frozen weights, selected by name or by a function, are not trained", 
   }
 });
 
+const kind = (value: string) => ({ "torch.export.graph_signature.InputSpec.kind": value });
+const of = (names: string) => ({ "onnxscript.optimizer.folded_from": names });
+
+/** Initializers, as PyTorch's exporter marks them, and whether they are trained. */
+const MARKED: readonly [string, shape: number[], Record<string, string>, isTrained: boolean][] = [
+  ["w", [5, 3], kind("PARAMETER"), true],
+  ["s", [], kind("PARAMETER"), true],
+  ["mask", [3], kind("BUFFER"), false],
+  ["val_1", [], {}, false],
+  ["val_2", [], of("['int64_1']"), false],
+  ["val_3", [3], of("['y0', 'val_9']"), false],
+  ["val_4", [3], of("['y0', 'head.scale']"), true],
+  ["permute", [3], of("['shift', 'val_8']"), true],
+  ["conv.weight_bias", [3], {}, true],
+];
+
+Deno.test("initializers that PyTorch's exporter does not mark as parameters are constants", () => {
+  const tensors = MARKED.map(([name, shape]) => [name, { data: numbers(shape), shape }]);
+  const bytes = onnxModel({
+    inputs: { x: ["batch", 5] },
+    initializers: Object.fromEntries(tensors),
+    nodes: MARKED.map(([name], i) => ({
+      op: i === 0 ? "MatMul" : "Mul",
+      inputs: [i === 0 ? "x" : `y${i - 1}`, name],
+      outputs: [`y${i}`],
+    })),
+    outputs: { [`y${MARKED.length - 1}`]: "f32" },
+    marks: Object.fromEntries(MARKED.map(([name, , marks]) => [name, marks])),
+  });
+  const { parameters } = compileModel(fromOnnx(bytes, OPTIONS), "none");
+  const trained = MARKED.filter(([, , , isTrained]) => isTrained).map(([name]) => name);
+  assert.deepEqual(parameters.map(({ name }) => name), trained);
+});
+
 Deno.test("dropout is that of the exported file", () => {
   const dropout = (inputs: readonly string[]) =>
     logits([{ op: "Dropout", inputs, outputs: ["z"] }], "z", {

@@ -88,7 +88,8 @@ const adafactor = ({ epsilon, clipThreshold }: AdafactorOptions): StepRule => (g
   const count = elementCount(shape);
   const rms = (x: Value) => g.sqrt(g.mul(g.sumOfSquares(x), g.scalar(1 / count)));
   // A copy with a row of zeros: then a GPU may write the new weights over the old ones.
-  const copied = g.concat([w, g.expand(g.scalar(0), [1, ...shape.slice(1)])], 0);
+  const rowed = shape.length === 0 ? g.reshape(w, [1]) : w;
+  const copied = g.concat([rowed, g.expand(g.scalar(0), [1, ...shape.slice(1)])], 0);
   const next = [moved(rows!, columns ? g.mean(squares, [-1], false) : squares)];
   let mean = next[0]!;
   if (columns) {

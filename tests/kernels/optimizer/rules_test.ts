@@ -6,6 +6,7 @@ import {
   ADAMW_DEFAULTS,
   type AdamWOptions,
   compileModel,
+  type Layer,
   learningRateAt,
   mlp,
   openReference,
@@ -16,7 +17,15 @@ import { lowerModel } from "../../../kernels/onnx/lower.ts";
 import { ModelProtoSchema } from "../../../kernels/onnx/onnx_pb.ts";
 import { stepModel } from "../../../kernels/stage/optimizer.ts";
 
-const PROGRAM = compileModel(mlp({ inputs: 5, hidden: 4, layers: 1, classes: 3 }, 2), "none");
+const MODEL = mlp({ inputs: 5, hidden: 4, layers: 1, classes: 3 }, 2);
+const [FIRST, ...OTHERS] = MODEL.layers as Layer[];
+/** The first layer times a number. */
+const SCALED: Layer = {
+  ...FIRST!,
+  build: (g, x) =>
+    g.mul(FIRST!.build(g, x), g.parameter("scale", [], { kind: "constant", value: 0.7 })),
+};
+const PROGRAM = compileModel({ ...MODEL, layers: [SCALED, ...OTHERS] }, "none");
 const BATCH = {
   features: Float32Array.from({ length: 10 }, (_, i) => Math.sin(i)),
   labels: Int32Array.of(2, 0),
@@ -152,7 +161,7 @@ Deno.test("Adafactor keeps means of rows and columns, and bounds updates", async
       for (const [k, found] of read(i + 1).entries()) assertNear(found!, next[k]!, `${name}, ${k}`);
     }
   }
-  assert.equal(states[0]!.moments.size, 2 + 4, "means of two biases and two weights");
+  assert.equal(states[0]!.moments.size, 3 + 4, "means of two biases, a number and two weights");
 });
 
 Deno.test("a group has its rate and its decay, also of biases, and the first that matches counts", async () => {
@@ -176,7 +185,7 @@ Deno.test("a group has its rate and its decay, also of biases, and the first tha
       name,
     );
   }
-  assert.deepEqual([...settings.values()], [[1, 0], [3, 0.5], [1, 0.2], [0, 0]]);
+  assert.deepEqual([...settings.values()], [[1, 0], [3, 0.5], [1, 0], [1, 0.2], [0, 0]]);
 });
 
 Deno.test("an average moves by 1 − d of its distance, and changes no weight", async () => {

@@ -117,9 +117,9 @@ function headerOf(bytes: Buffer): ImageHeader | undefined {
     // A start of frame; the others in this range are tables.
     if (marker >= 0xc0 && marker <= 0xcf && ![0xc4, 0xc8, 0xcc].includes(marker)) {
       const height = bytes.readUInt16BE(at + 5), width = bytes.readUInt16BE(at + 7);
-      const channels = bytes[at + 9]!,
-        [first, , , second, , , third] = bytes.subarray(at + 10, at + 17);
-      isRgb ??= String.fromCharCode(first!, second!, third!) === "RGB";
+      const channels = bytes[at + 9]!;
+      // The names of the channels are three bytes apart.
+      isRgb ??= bytes.toString("latin1", at + 10, at + 17).replace(/(.)../gs, "$1") === "RGB";
       return { isPng: false, isRgb: isRgb && channels === 3, channels, height, width };
     }
     if (marker === 0xe0) isRgb ??= false; // JFIF

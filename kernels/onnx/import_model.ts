@@ -248,10 +248,10 @@ function neededOf(folded: FoldedFile, output: string): FoldedFile {
  * Returns a model that trains an ONNX file.
  *
  * Its parameters are the f32 initializers of the file, with their names. Statistics of batch
- * normalizations and weights in `frozen` are not trained, and initializers without a gradient, such
- * as masks of attention, are constants, as those that PyTorch's exporter does not mark as parameters. Fields of a micro-batch have the names of the file's
- * inputs; int64 inputs have int32 fields. Dropout is that of the file: none if it was exported for
- * inference.
+ * normalizations and weights in `frozen` are not trained. Initializers without a gradient, such as
+ * masks of attention, are constants, and so are those that PyTorch's exporter does not mark as
+ * parameters. Fields of a micro-batch have the names of the file's inputs; int64 inputs have int32
+ * fields. Dropout is that of the file: none if it was exported for inference.
  *
  * @param bytes the file, of opset 9 to 23.
  * @throws {TypeError} when it is not an ONNX file, an open size is not given, or an operation is not

@@ -135,6 +135,10 @@ export function concerns({ schedule, switches }: Side, name: string): boolean {
   return limits || schedule !== OWN && (findSchedule(schedule).reads?.includes(name) ?? false);
 }
 
+/** Marks of lists in a link, where a comma would take three characters. */
+const LINK_MARKS: Readonly<Record<string, string>> = { ",": "_", "\n": "!", "_": "~" };
+const CSV_MARKS = Object.fromEntries(Object.entries(LINK_MARKS).map(([csv, link]) => [link, csv]));
+
 /** Reads a number of a link; the default if it is not within its limits. */
 function numberIn(text: string | null, { least, most, otherwise }: NumberField) {
   const value = Number(text ?? NaN);
@@ -150,7 +154,7 @@ function readSide(link: URLSearchParams, side: string): Side | undefined {
       entriesOf(of).map(([name, field]) => [name, read(name, field)] as const)
         .filter(([, value]) => value !== undefined),
     ) as Partial<Record<K, NonNullable<R>>>;
-  const csv = get("lists")?.replaceAll("_", ",").replaceAll("!", "\n");
+  const csv = get("lists")?.replace(/[_!~]/g, (mark) => CSV_MARKS[mark]!);
   return {
     schedule,
     numbers: given(OPTIONS, (name, field) => numberIn(get(name), field)),
@@ -185,7 +189,7 @@ export function formatLink({ shared, sides }: Settings): string {
     put("schedule", side.schedule);
     for (const [name, value] of givenIn(side)) put(name, value);
     for (const name of Object.keys(side.switches)) put(name, 1);
-    if (side.csv) put("lists", side.csv.trim().replaceAll(",", "_").replaceAll("\n", "!"));
+    if (side.csv) put("lists", side.csv.trim().replace(/[,\n_]/g, (mark) => LINK_MARKS[mark]!));
   }
   return link.toString();
 }

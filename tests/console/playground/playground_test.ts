@@ -91,12 +91,14 @@ Deno.test("a link keeps the state, and what it cannot mean becomes the default",
     START,
     "workers=16&microBatches=64&send=0.25&a.schedule=message-driven&a.activationLimit=5.5&a.order=bf",
     "a.schedule=hanayo&a.waves=3&a.elastic=1&b.schedule=own&b.lists=0F0_1F0_1B0_0B0",
+    "a.schedule=own&a.lists=0F0_0SEND%7EF0%211RECV%7EF0_1F0", // PyTorch's, with the messages
   ];
   for (const link of links) assert.equal(formatLink(readLink(link)), link);
   const { sides: [, own] } = readLink(links[2]!);
   assert.equal(own!.csv, "0F0,1F0,1B0,0B0");
   const { shared } = readLink("workers=999&microBatches=x&jitter=-1&a.schedule=1f1b");
   assert.deepEqual([shared.workers, shared.microBatches, shared.jitter], [4, 8, 0]);
+  assert.equal(readLink(links[3]!).sides[0]!.csv, "0F0,0SEND_F0\n1RECV_F0,1F0");
   assert.throws(() => readLink("a.schedule=none"), /its name must be one of/);
 });
 

@@ -175,7 +175,7 @@ export function readLink(text: string): Settings {
     entriesOf(SHARED).map(([name, field]) => [name, numberIn(link.get(name), field)]),
   ) as Shared;
   const sides = [readSide(link, "a"), readSide(link, "b")].filter((side) => side !== undefined);
-  return sides.length > 0 ? { shared, sides } : readLink(START);
+  return { shared, sides: sides.length > 0 ? sides : readLink(START).sides };
 }
 
 /** Formats the state as a link. */

@@ -99,6 +99,7 @@ Deno.test("a link keeps the state, and what it cannot mean becomes the default",
   const { shared } = readLink("workers=999&microBatches=x&jitter=-1&a.schedule=1f1b");
   assert.deepEqual([shared.workers, shared.microBatches, shared.jitter], [4, 8, 0]);
   assert.equal(readLink(links[3]!).sides[0]!.csv, "0F0,0SEND_F0\n1RECV_F0,1F0");
+  assert.equal(formatLink(readLink("workers=16")), `workers=16&${START}`);
   assert.throws(() => readLink("a.schedule=none"), /its name must be one of/);
 });
 

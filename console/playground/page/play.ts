@@ -330,24 +330,38 @@ interface TraceEvent {
   readonly args?: { readonly step?: number };
 }
 
+/** Reads the events of a trace; a killed run has not written its end. */
+function eventsIn(text: string): readonly TraceEvent[] {
+  try {
+    const events: unknown = JSON.parse(text.trim().replace(/,?\s*\]?$/, "]"));
+    if (Array.isArray(events) && events.every((one) => one instanceof Object)) return events;
+  } catch (error) {
+    if (!(error instanceof SyntaxError)) throw error;
+  }
+  const start = JSON.stringify(text.slice(0, 40));
+  throw new RangeError(
+    `Cannot read the trace: it must be a JSON list of events, received ${start}`,
+  );
+}
+
 /**
  * Reads the last complete step of the first replica of a trace that `troupe train --trace` or
  * `troupe schedule --format trace` wrote. Times are in milliseconds.
  *
- * @throws {RangeError} if it has no actions.
- * @throws {SyntaxError} if it is not a trace.
+ * @throws {RangeError} if it is not a trace, or has no actions.
  */
 export function readTrace(text: string): { readonly csv: string; readonly timed: Timeline } {
-  const events: TraceEvent[] = JSON.parse(text.trim().replace(/,?\s*\]?$/, "]"));
-  const steps = new Map<
-    number,
-    Map<number, { name: string; from: number; to: number }[]>
-  >();
-  for (const { ph, name = "", pid, tid = 0, ts = 0, dur = 0, args } of events) {
-    if (ph !== "X" || pid !== 1 || !/^\d+[FBIWR]\d/.test(name)) continue;
+  const steps = new Map<number, Map<number, { name: string; from: number; to: number }[]>>();
+  for (const { ph, name, pid, tid = 0, ts = 0, dur = 0, args } of eventsIn(text)) {
+    if (ph !== "X" || pid !== 1 || typeof name !== "string" || !/^\d+[FBIWR]\d/.test(name)) {
+      continue;
+    }
+    if (!(dur >= 0) || !Number.isFinite(ts + dur)) continue;
     const workers = steps.get(args?.step ?? 0) ?? new Map();
     steps.set(args?.step ?? 0, workers);
-    workers.set(tid, [...workers.get(tid) ?? [], { name, from: ts / 1e3, to: (ts + dur) / 1e3 }]);
+    const row = workers.get(tid) ?? [];
+    workers.set(tid, row);
+    row.push({ name, from: ts / 1e3, to: (ts + dur) / 1e3 });
   }
   const most = Math.max(0, ...Array.from(steps.values(), ({ size }) => size));
   const last = [...steps.values()].findLast(({ size }) => size === most);

@@ -117,7 +117,17 @@ Deno.test("a trace is shown with its own times, and own lists in their order", (
   );
   assert.ok(analyzeSide(shared, side).makespan > 0);
   assert.throws(() => analyzeSide(shared, { ...side, csv: "0B0,0F0" }), /0B0/);
-  assert.throws(() => readTrace("[]"), /must have actions of workers, received none/);
+  for (const none of ["[]", '[{"ph":"X","pid":1,"name":"0F0","dur":-1}]']) {
+    assert.throws(() => readTrace(none), /must have actions of workers, received none/);
+  }
+  for (const bad of ["[null]", "[1]", "[{", "{}", '{"traceEvents":[]}']) {
+    assert.throws(
+      () => readTrace(bad),
+      /^RangeError: Cannot read the trace: it must be a JSON list/,
+    );
+  }
+  const many = '{"ph":"X","pid":1,"name":"0F0","ts":1},'.repeat(50_000); // in a moment
+  assert.equal(readTrace(`[${many}`).timed.starts[0]!.length, 50_000);
 });
 
 Deno.test("the command trains what is shown", () => {

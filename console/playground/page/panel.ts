@@ -176,10 +176,20 @@ function acceptFiles(panel: HTMLElement, read: (file: Blob) => void): void {
   });
 }
 
+/** Limit of characters of own lists, with which the page and its link are still usable. */
+const LISTS_MAX = 2 ** 21;
+
 /** Reads own lists or a trace as a side. */
 async function readSide({ timed: _, ...now }: Side, file: Blob): Promise<Side> {
   const text = await file.text(), own: Side = { ...now, schedule: OWN, switches: {} };
-  return /^\s*[[{]/.test(text) ? { ...own, ...readTrace(text) } : { ...own, csv: text };
+  const read = /^\s*[[{]/.test(text) ? readTrace(text) : { csv: text };
+  if (read.csv.length > LISTS_MAX) {
+    const received = read.csv.length.toLocaleString("en-US");
+    throw new RangeError(
+      `Cannot show the lists: they must have at most 2 MiB of text, received ${received} characters`,
+    );
+  }
+  return { ...own, ...read };
 }
 
 /** Opens a side. */

@@ -139,6 +139,13 @@ async function useIt(page: Page, url: string): Promise<void> {
   assert.match((await page.textContent("#b-panel .error"))!, /^Cannot .* 1B0/);
   await page.fill("#b-lists", "0F0,0B0\n1F0,1B0");
   await until(page, `document.querySelector("#b-panel .error").hidden`);
+  await page.evaluate(`(() => {
+    const dataTransfer = new DataTransfer();
+    dataTransfer.items.add(new File([new Uint8Array(3e6)], "no lists"));
+    document.querySelector("#b-panel").dispatchEvent(new DragEvent("drop", { dataTransfer }));
+  })()`);
+  await until(page, `document.querySelector("#b-panel .error").hidden === false`);
+  assert.match((await page.textContent("#b-panel .error"))!, /must have at most 2 MiB of text/);
   const svg = await page.evaluate<string>(`new Promise((resolve) => {
     URL.createObjectURL = (blob) => (blob.text().then(resolve), "blob:none");
     HTMLAnchorElement.prototype.click = () => {};

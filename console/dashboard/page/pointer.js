@@ -19,18 +19,23 @@ export function openRange(onChange) {
   let zoomed;
   let end = 1;
   const seen = () => zoomed ?? { from: 0, to: end };
-  /** @param {Range} to */
-  const see = ({ from, to }) => {
+  /** Moves a range into the step. @param {Range} to */
+  const within = ({ from, to }) => {
     const length = Math.max(LENGTH_MIN, to - from), most = Math.max(0, end - length);
     const start = Math.min(Math.max(0, from), most);
-    zoomed = length >= end ? undefined : { from: start, to: start + length };
+    return length >= end ? undefined : { from: start, to: start + length };
+  };
+  /** @param {Range} to */
+  const see = (to) => {
+    zoomed = within(to);
     onChange();
   };
   return {
     seen,
-    /** Sets the end of the whole step. @param {number} to */
+    /** Sets the end of the whole step; what is seen stays within it. @param {number} to */
     endAt(to) {
       end = to || 1;
+      zoomed &&= within(zoomed);
     },
     /** Shows the whole step. */
     all() {

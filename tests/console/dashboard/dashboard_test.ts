@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { delay } from "@std/async/delay";
 import { followRun } from "../../../console/dashboard/follow.ts";
 import { emptyState, update } from "../../../console/dashboard/page/state.js";
+import { openRange } from "../../../console/dashboard/page/pointer.js";
 import { serveDashboard, Streams } from "../../../console/dashboard/serve.ts";
 import {
   expectedSpans,
@@ -335,4 +336,15 @@ Deno.test("a page that stopped reading does not delay the end", LATE, async () =
   await dashboard[Symbol.asyncDispose]();
   connection.close();
   await assert.rejects(Deno.connect(where), Deno.errors.ConnectionRefused);
+});
+
+Deno.test("a zoomed timeline stays within a step that is shorter", () => {
+  const range = openRange(() => {});
+  range.endAt(100);
+  range.zoom(0.05, 100);
+  assert.deepEqual(range.seen(), { from: 95, to: 100 });
+  range.endAt(10);
+  assert.deepEqual(range.seen(), { from: 5, to: 10 });
+  range.endAt(4);
+  assert.deepEqual(range.seen(), { from: 0, to: 4 });
 });

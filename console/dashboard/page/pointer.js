@@ -87,6 +87,7 @@ export function listenToPointers(place, { point, pan, zoom, timeAt, hide }) {
     point(event);
   });
   place.addEventListener("pointermove", (event) => {
+    if (event.buttons === 0) down.delete(event.pointerId); // released elsewhere
     const before = down.get(event.pointerId);
     if (before === undefined) return point(event);
     if (!place.hasPointerCapture(event.pointerId)) {

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { delay } from "@std/async/delay";
 import { followRun } from "../../../console/dashboard/follow.ts";
 import { emptyState, update } from "../../../console/dashboard/page/state.js";
-import { openRange } from "../../../console/dashboard/page/pointer.js";
+import { listenToPointers, openRange } from "../../../console/dashboard/page/pointer.js";
 import { serveDashboard, Streams } from "../../../console/dashboard/serve.ts";
 import {
   expectedSpans,
@@ -347,4 +347,24 @@ Deno.test("a zoomed timeline stays within a step that is shorter", () => {
   assert.deepEqual(range.seen(), { from: 5, to: 10 });
   range.endAt(4);
   assert.deepEqual(range.seen(), { from: 0, to: 4 });
+});
+
+Deno.test("a drag ends when the button is released elsewhere", () => {
+  const getBoundingClientRect = () => ({ left: 0 }), pans: number[] = [];
+  const more = { clientWidth: 100, hasPointerCapture: () => true, getBoundingClientRect };
+  const place = Object.assign(new EventTarget(), more) as unknown;
+  const nothing = () => {};
+  listenToPointers(place as Parameters<typeof listenToPointers>[0], {
+    ...{ point: nothing, zoom: nothing, hide: nothing, timeAt: (x) => x },
+    pan: (part) => pans.push(part),
+  });
+  const send = (type: string, clientX: number, buttons: number) =>
+    (place as EventTarget).dispatchEvent(
+      Object.assign(new Event(type), { pointerId: 1, clientX, buttons }),
+    );
+  send("pointerdown", 50, 1);
+  send("pointermove", 40, 1);
+  send("pointermove", 20, 0);
+  send("pointermove", 10, 0);
+  assert.deepEqual(pans, [0.1]);
 });

@@ -101,7 +101,8 @@ function draw(pen: CanvasRenderingContext2D, scene: Scene, theme: Theme): void {
     { gutter, row } = layout;
   const scale = (width - gutter - 1) / (range.to - range.from);
   const xOf = (time: number) => gutter + (time - range.from) * scale;
-  pen.clearRect(0, 0, width, layout.height);
+  pen.fillStyle = theme.surface; // also of a saved PNG
+  pen.fillRect(0, 0, width, layout.height);
   pen.textBaseline = "middle";
   const every = Math.ceil(10 / row);
   pen.font = `${Math.min(11, Math.max(9, row - 2))}px system-ui, sans-serif`;

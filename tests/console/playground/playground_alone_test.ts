@@ -146,6 +146,12 @@ async function useIt(page: Page, url: string): Promise<void> {
   })()`);
   await until(page, `document.querySelector("#b-panel .error").hidden === false`);
   assert.match((await page.textContent("#b-panel .error"))!, /must have at most 2 MiB of text/);
+  const isTransparent = `(() => {
+    const canvas = document.querySelector("#a-panel canvas");
+    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+    return data.some((value, i) => i % 4 === 3 && value < 255);
+  })()`;
+  assert.equal(await page.evaluate(isTransparent), false, "a PNG needs the colour below it");
   const svg = await page.evaluate<string>(`new Promise((resolve) => {
     URL.createObjectURL = (blob) => (blob.text().then(resolve), "blob:none");
     HTMLAnchorElement.prototype.click = () => {};

@@ -206,6 +206,13 @@ byId("second").addEventListener("click", () => {
 byId("reset").addEventListener("click", () => restart(readLink(START)));
 addEventListener("hashchange", () => LINK() !== formatLink(settings) && restart(readHash()));
 
+// A file that misses a panel must not replace the page.
+for (const type of ["dragover", "drop"] as const) {
+  addEventListener(type, (event) => {
+    if (event.dataTransfer?.types.includes("Files")) event.preventDefault();
+  });
+}
+
 const THEMES = ["as the system", "light", "dark"];
 let theme = 0;
 const applyTheme = () => {

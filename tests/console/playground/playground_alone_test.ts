@@ -143,6 +143,9 @@ async function useIt(page: Page, url: string): Promise<void> {
     const dataTransfer = new DataTransfer();
     dataTransfer.items.add(new File([new Uint8Array(3e6)], "no lists"));
     document.querySelector("#b-panel").dispatchEvent(new DragEvent("drop", { dataTransfer }));
+    const missed = new DragEvent("drop", { dataTransfer, bubbles: true, cancelable: true });
+    document.querySelector("header").dispatchEvent(missed);
+    if (!missed.defaultPrevented) throw new Error("The file would replace the page");
   })()`);
   await until(page, `document.querySelector("#b-panel .error").hidden === false`);
   assert.match((await page.textContent("#b-panel .error"))!, /must have at most 2 MiB of text/);

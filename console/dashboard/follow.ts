@@ -11,6 +11,7 @@ import type { Metrics } from "../../actors/options/train_options.ts";
 import { readMetrics, RUN_FILES, type RunRecord } from "../../actors/run_folder/metrics_file.ts";
 import { readRun, type RunFolder } from "../../actors/run_folder/read.ts";
 import { reasonOf, recordOf, type RunFacts } from "../../actors/run_folder/write.ts";
+import { splitsBackward } from "../../schedules/internal.ts";
 import type { ActionKind, Schedule } from "../../schedules/mod.ts";
 import { inkOf } from "../../schedules/pictures/svg.ts";
 import { changeIn, readTimeline } from "../run_files/timeline_file.ts";
@@ -293,6 +294,15 @@ const shortened = (text: string) => text.length > TEXT_MAX ? `${text.slice(0, TE
 
 const KINDS: readonly ActionKind[] = ["F", "B", "I", "W", "R"];
 
+/** Returns the kinds of actions that workers run; all of them if the schedule is unknown. */
+function kindsOf(schedule: Schedule | undefined): readonly ActionKind[] {
+  if (!schedule) return KINDS;
+  const { lists } = schedule, isSplit = splitsBackward(schedule);
+  const listed = lists?.flatMap((list) => Array.from(list, ({ kind }) => kind));
+  const used = new Set([...listed ?? (isSplit ? "F" : "FB"), ...isSplit ? "IW" : ""]);
+  return KINDS.filter((kind) => used.has(kind));
+}
+
 /** Units of predictions of built-in models. */
 const UNITS: ReadonlyMap<string, string> = new Map([
   ["gpt", "tokens"],
@@ -312,9 +322,7 @@ function runFacts(
   directory: string | undefined,
 ): PageFacts {
   const { model, started, plan: { replicas, stages } } = record;
-  const { lists, pipelineOf = [0] } = schedule ?? {};
-  const used = lists && new Set(lists.flatMap((list) => Array.from(list, ({ kind }) => kind)));
-  const kinds = KINDS.filter((kind) => used?.has(kind) ?? "FB".includes(kind));
+  const { pipelineOf = [0] } = schedule ?? {};
   const holders = schedule ? heldIn(schedule) : heldInPlan(stages);
   return {
     title: directory ?? model,
@@ -327,7 +335,7 @@ function runFacts(
       (_, replica) => holders.map((stages) => ({ replica, stages })),
     ).flat().slice(0, WORKERS_MAX),
     pipelineOf,
-    inks: Object.fromEntries(inksOf(kinds, stages.length, Math.max(...pipelineOf) + 1)),
+    inks: Object.fromEntries(inksOf(kindsOf(schedule), stages.length, Math.max(...pipelineOf) + 1)),
     tables: tablesOf(record),
   };
 }

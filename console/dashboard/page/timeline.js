@@ -343,7 +343,10 @@ function showLegend({ run }) {
     return element("span", {}, box, text);
   };
   /** @type {Readonly<Record<string, string>>} */
-  const kindNames = { F: "forward", B: "backward", I: "for the input", W: "for the weights" };
+  const kindNames = {
+    ...{ F: "forward", B: "backward", I: "for the input", W: "for the weights" },
+    R: "recomputation",
+  };
   legend.append(
     ...Object.entries(kindNames).filter(([kind]) => kinds.has(kind)).map(([kind, word]) =>
       swatch(`${kind} ${word}`, "ink", run.inks[`${kind}0.0`]?.[0])
@@ -362,7 +365,8 @@ function showLegend({ run }) {
  * @param {(text: string, name: string, color?: string) => HTMLElement} swatch
  */
 function stageSwatches({ inks }, swatch) {
-  const stages = Object.keys(inks).filter((key) => /^B\d+\.0$/.test(key));
+  const kind = "B0.0" in inks ? "B" : "I";
+  const stages = Object.keys(inks).filter((key) => key.startsWith(kind) && key.endsWith(".0"));
   if (stages.length < 2 || stages.length > 8) return [];
   return stages.map((key, stage) => swatch(`stage ${stage}`, "ink", inks[key]?.[0]));
 }

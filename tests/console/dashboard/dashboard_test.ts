@@ -276,6 +276,17 @@ const FOLLOWED: Readonly<Record<string, (run: string) => Promise<void>>> = {
     const shown = facts!.tables.flatMap(({ rows }) => rows);
     assert.ok(shown.some(([name, value]) => name === text && value === text));
   },
+  "has a colour for each kind of action of its schedule": async (run) => {
+    for (const [name, kinds] of [["1f1b", "BF"], ["message-driven", "FIW"], ["search", "BFIRW"]]) {
+      await changeRecord(run, (record) => {
+        record.flags.schedule = name;
+        record.schedule = { ...name === "1f1b" && record.schedule, name };
+      });
+      const { inks } = (await followRun(run)).all().run!;
+      const found = new Set(Object.keys(inks).map(([kind]) => kind));
+      assert.equal([...found].sort().join(""), kinds, name);
+    }
+  },
   "is refused in one sentence if its values are not those of a run": async (run) => {
     const found: [string, string][] = [], step = '{"type":"step","step":';
     const refuse = async (

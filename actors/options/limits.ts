@@ -12,11 +12,19 @@ import type { AdamWOptions } from "../../kernels/mod.ts";
 import type { LoraOptions } from "../../kernels/internal.ts";
 import type { LinkOptions } from "../pipeline/links.ts";
 
-/** True in the repository, false in a package from a registry. */
-const IS_REPOSITORY = import.meta.url.startsWith("file:");
+/** The repository, or the package from a registry. */
+const ROOT = new URL(".", new URL("../../deno.json", import.meta.url));
+
+/** Returns the words that call the command in the working folder. */
+function caller(isTask: boolean): string {
+  if (ROOT.protocol !== "file:") return "deno run -A jsr:@troupe/troupe/cli";
+  const folder = new URL(`${Deno.cwd().replace(/^(?!\/)/, "/")}/`, ROOT); // with a drive in Windows
+  if (!folder.href.startsWith(ROOT.href)) return `deno run -A ${ROOT}cli.ts`;
+  return isTask ? "deno task" : "deno task troupe";
+}
 
 /**
- * The words that call the command: a task in the repository, otherwise the package.
+ * The words that call the command: a task in the repository, otherwise its file or the package.
  *
  * @param words the words after `troupe`.
  *
@@ -29,11 +37,7 @@ const IS_REPOSITORY = import.meta.url.startsWith("file:");
  * ```
  */
 export function commandLine(...words: string[]): string {
-  const isTask = words[0] === "train" || words[0] === "generate";
-  const command = IS_REPOSITORY
-    ? isTask ? "deno task" : "deno task troupe"
-    : "deno run -A jsr:@troupe/troupe/cli";
-  return [command, ...words].join(" ");
+  return [caller(words[0] === "train" || words[0] === "generate"), ...words].join(" ");
 }
 
 /** Workers of a run, those of all its replicas together. */

@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { existsSync } from "node:fs";
 import { join } from "node:path";
+import { pathToFileURL } from "node:url";
 import { readCheckpoint } from "../../../actors/checkpoints/read.ts";
 import { readMetrics, type RunRecord } from "../../../actors/run_folder/metrics_file.ts";
 import { readRecord } from "../../../actors/run_folder/read.ts";
@@ -241,6 +242,7 @@ folderTest("runs without --out get separate folders, also at the same time", asy
       "trace summary gpt-2",
       `train --resume gtp-1 ${data}`,
       `${train.join(" ")} --json`,
+      "runs empty",
     ],
   ];
   const entry = join(ROOT, "tests", "console", "run_files", "commands_entry.ts");
@@ -249,11 +251,13 @@ folderTest("runs without --out get separate folders, also at the same time", asy
   });
   assert.equal(stderr, "");
   const outcomes: Outcome[] = JSON.parse(stdout);
-  assert.deepEqual(outcomes.map(({ code }) => code), [0, 0, 0, 0, 0, 0, 0, 2, 2, 0], stdout);
+  assert.deepEqual(outcomes.map(({ code }) => code), [0, 0, 0, 0, 0, 0, 0, 2, 2, 0, 0], stdout);
   assert.match(outcomes[3]!.stderr, /Resuming from runs\/gpt-1\/step-00000001, after step 1\./);
   assert.match(outcomes[4]!.stdout, /^gpt, .*: step 2,/);
   assert.match(outcomes[7]!.stderr, /its run must have --trace or --dashboard/);
   assert.match(outcomes[8]!.stderr, /^Cannot resume from "gtp-1": .*; did you mean gpt-1\?$/m);
+  const begin = `begin one with: deno run -A ${pathToFileURL(join(ROOT, "cli.ts"))} train\n`;
+  assert.ok(outcomes[10]!.stdout.endsWith(begin), "here are no tasks of the repository");
   assert.deepEqual(await namesIn(join(folder, "runs")), ["gpt-1", "gpt-2"], "none with --json");
 });
 

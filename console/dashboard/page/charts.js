@@ -100,7 +100,7 @@ function lossColumns({ metrics, evaluations }) {
   const length = losses.length * SHOWN.smoothedPercent / 100, steady = length / (length + 1);
   let mean = 0, weight = 0;
   const smoothed = losses.map((loss) => {
-    if (loss === undefined) return undefined;
+    if (typeof loss !== "number") return undefined; // null: not finite
     mean = steady * mean + (1 - steady) * loss;
     weight = steady * weight + (1 - steady);
     return mean / weight;

@@ -209,13 +209,34 @@ async function readJobs(page: Page): Promise<void> {
   await until(page, isStatus("finished"));
 }
 
+/** A loss that is not finite is left out of its mean, and long names stay in their place. */
+async function readSkips(page: Page): Promise<void> {
+  const view = new RunView();
+  for (let step = 1; step <= 30; step++) {
+    const row = step % 5
+      ? { type: "step", loss: 4 } as const
+      : { type: "skip", loss: NaN } as const;
+    view.addMetrics({ ...row, step, metrics: { ["squared".repeat(9)]: step }, ...PLAIN_METRICS });
+  }
+  await using dashboard = serveDashboard(view, 0);
+  await page.goto(dashboard.url);
+  await until(page, `${POINTS} === 30`);
+  const loss = await page.evaluate<string>("document.querySelector('#loss').ariaLabel");
+  assert.match(loss, / smoothed 4$/);
+  const isWithin = `[...document.querySelectorAll(".figure")]
+    .every(({ scrollWidth, clientWidth }) => scrollWidth <= clientWidth)`;
+  assert.ok(await page.evaluate<boolean>(isWithin));
+  view.setStatus({ status: "finished" });
+  await until(page, isStatus("finished"));
+}
+
 const PLAIN_METRICS = { time: 1, seconds: 1, tokens: 1, rss: 1, tokensPerSecond: 5 } as const;
 
 pageTest(
   "the page follows a run, shows a lost worker, and is accessible",
   (page) =>
     inFolder(async (folder) => {
-      for (const show of [readJobs, followRun, loseWorker, readPage, readScript]) {
+      for (const show of [readJobs, readSkips, followRun, loseWorker, readPage, readScript]) {
         await show(page, folder);
       }
     }),

@@ -14,6 +14,7 @@ import { reasonOf, recordOf, type RunFacts } from "../../actors/run_folder/write
 import { splitsBackward } from "../../schedules/internal.ts";
 import type { ActionKind, Schedule } from "../../schedules/mod.ts";
 import { inkOf } from "../../schedules/pictures/svg.ts";
+import { lossUnit } from "../run_files/losses.ts";
 import { changeIn, readTimeline } from "../run_files/timeline_file.ts";
 import { printError, quoted } from "../terminal.ts";
 import { shellWord } from "../train/data_files.ts";
@@ -328,6 +329,7 @@ function runFacts(
     title: directory ?? model,
     schedule: record.schedule.name,
     unit: UNITS.get(model) ?? "predictions",
+    lossUnit: lossUnit(record),
     started: Date.parse(started),
     ...directory !== undefined && { command: commandLine("dashboard", shellWord(directory)) },
     workers: Array.from(

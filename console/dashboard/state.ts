@@ -72,6 +72,8 @@ export interface RunFacts {
   readonly schedule: string;
   /** Unit of predictions: tokens, samples or predictions. */
   readonly unit: string;
+  /** Unit of the loss, if it is known. */
+  readonly lossUnit?: string | undefined;
   /** Start in milliseconds since the epoch. */
   readonly started: number;
   /** Command that shows the run again, if it has a folder. */

@@ -8,14 +8,13 @@ import { basename, resolve } from "node:path";
 import { tickStep } from "../../schedules/pictures/grid.ts";
 import { escapeXml, round, text, title } from "../../schedules/pictures/svg.ts";
 import { inOneLine, print, printError, quoted, terminalColumns, writeOutput } from "../terminal.ts";
-import { readMetrics } from "../../actors/run_folder/metrics_file.ts";
+import { readMetrics, type RunRecord } from "../../actors/run_folder/metrics_file.ts";
 import type { Metrics } from "../../actors/options/train_options.ts";
 import type { RunFolder } from "../../actors/run_folder/read.ts";
 
 /** A point of a curve: the mean loss around a step. */
 interface LossPoint {
   readonly step: number;
-  /** Nats per prediction. */
   readonly loss: number;
 }
 
@@ -25,6 +24,8 @@ interface LossCurves {
   readonly name: string;
   /** The metric in place of the loss. */
   readonly metric?: string | undefined;
+  /** Unit of the loss, if it is known. */
+  readonly unit?: string | undefined;
   /** Losses of the steps. */
   readonly training: readonly LossPoint[];
   /** Losses of the held-out data. */
@@ -43,7 +44,7 @@ const isDrawable = (loss: number | undefined): loss is number => Math.abs(loss ?
  * @param metric name of a metric of the model, in place of the loss.
  * @throws {RangeError} when the run has no losses, or no such metric.
  */
-export function readCurves({ path }: RunFolder, metric?: string): LossCurves[] {
+export function readCurves({ path, record }: RunFolder, metric?: string): LossCurves[] {
   const own = basename(resolve(path));
   const curves = new Map<string, Readonly<Record<"training" | "heldOut", Curve>>>();
   const of = (name: string) =>
@@ -63,9 +64,19 @@ export function readCurves({ path }: RunFolder, metric?: string): LossCurves[] {
       }, received none`,
     );
   }
+  const unit = record && lossUnit(record);
   return Array.from(curves, ([name, { training, heldOut }]) => {
-    return { name, metric, training: training.points(), heldOut: heldOut.points() };
+    return { name, metric, unit, training: training.points(), heldOut: heldOut.points() };
   });
+}
+
+/** Built-in models whose loss is a cross-entropy. */
+const IN_NATS: ReadonlySet<string> = new Set(["gpt", "llama", "mlp", "resnet", "t5"]);
+
+/** Returns the unit of a run's loss; undefined if the loss may be of any kind, as in scripts. */
+export function lossUnit({ model, flags: { loss } }: RunRecord): string | undefined {
+  const isInNats = loss === undefined ? IN_NATS.has(model) : loss === "cross-entropy";
+  return isInNats ? "nats a prediction" : undefined;
 }
 
 type Curve = ReturnType<typeof openCurve>;
@@ -193,10 +204,12 @@ export function drawLosses(runs: readonly LossCurves[]): string {
 }
 
 /** Returns the name of what curves show, and the same with its unit. */
-const measuredIn = ([first]: readonly LossCurves[]): readonly [string, string] =>
-  first?.metric === undefined
-    ? ["loss", "loss (nats a prediction)"]
-    : [inOneLine(first.metric), inOneLine(first.metric)];
+const measuredIn = (runs: readonly LossCurves[]): readonly [string, string] => {
+  const [first] = runs;
+  if (first?.metric !== undefined) return [inOneLine(first.metric), inOneLine(first.metric)];
+  const isKnown = first?.unit !== undefined && runs.every(({ unit }) => unit === first.unit);
+  return ["loss", isKnown ? `loss (${first.unit})` : "loss"];
+};
 
 /** Returns an axis with round ends around values. */
 function axisOf(values: readonly number[], pixels: number, most: number, stepMin = 0) {

@@ -60,7 +60,7 @@ const CHARTS = [
   {
     id: "loss",
     what: "Loss",
-    axis: "Loss (nats)",
+    axis: "Loss",
     key: "loss",
     curves: [
       { label: "each step", color: "--curve-pale", width: 1 },
@@ -140,8 +140,9 @@ export function openCharts() {
   return {
     draw(state) {
       last = state;
-      const { unit } = state.run ?? {};
+      const { unit, lossUnit = "" } = state.run ?? {};
       if (unit) setText(byId("throughput-unit"), `${unit} a second`);
+      setText(byId("loss-unit"), lossUnit);
       charts.forEach((chart) => chart.draw(state));
     },
     restyle: change,

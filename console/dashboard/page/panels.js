@@ -71,6 +71,7 @@ export function showStatus({ run, status }, isConnected) {
  */
 export function showFigures({ run, metrics, evaluations, status, traces, workers }) {
   const last = metrics.at(-1), held = evaluations.at(-1), trace = traces.at(-1);
+  const perplexity = run?.lossUnit && held ? `perplexity ${short(held.perplexity)} ` : "";
   const left = status.steps - status.step;
   const speeds = metrics.slice(-20).flatMap((row) => row.seconds);
   const [from, to] = [speeds[0], speeds.at(-1)], steps = metrics.slice(-20).map(({ step }) => step);
@@ -84,7 +85,7 @@ export function showFigures({ run, metrics, evaluations, status, traces, workers
     [
       "Held-out loss",
       short(held?.evalLoss),
-      held ? `perplexity ${short(held.perplexity)} at step ${whole(held.step)}` : "",
+      held ? `${perplexity}at step ${whole(held.step)}` : "",
     ],
     ...Object.entries(last?.metrics ?? {}).map(([name, value]) => /** @type {const} */ ([
       capital(name),

@@ -235,6 +235,7 @@ const FOLLOWED: Readonly<Record<string, (run: string) => Promise<void>>> = {
     const followed = await followRun(run);
     const { run: facts, status, metrics, evaluations, traces, events } = followed.all();
     assert.equal(facts!.title, run);
+    assert.equal(facts!.lossUnit, "nats a prediction");
     assert.deepEqual(facts!.workers, [{ replica: 0, stages: [0] }, { replica: 0, stages: [1] }]);
     assert.deepEqual(status, { status: "finished", step: STEPS, steps: STEPS });
     assert.deepEqual(metrics!.entries.map(({ step }) => step), [1, 2, 3, 4]);
@@ -267,11 +268,13 @@ const FOLLOWED: Readonly<Record<string, (run: string) => Promise<void>>> = {
   "may lack its timeline, or have text that looks like markup": async (run) => {
     const text = "<script>alert(1)</script>";
     await changeRecord(run, (record) => {
+      record.model = text;
       record.flags = { ...record.flags, schedule: text, [text]: text, workers: 1e9 };
     });
     await Deno.remove(join(run, "timeline.jsonl"));
     const { run: facts, traces } = (await followRun(run)).all();
     assert.deepEqual(traces, { kept: [], added: [] });
+    assert.equal(facts!.lossUnit, undefined);
     assert.equal(facts!.workers.length, 2, "as in the plan, since the flags make no schedule");
     const shown = facts!.tables.flatMap(({ rows }) => rows);
     assert.ok(shown.some(([name, value]) => name === text && value === text));

@@ -309,6 +309,11 @@ folderTest("runs are compared by results, configuration and losses", async (fold
   assert.match(await Deno.readTextFile(out), />1: one<[^]*>2: two</);
   const same = await printedHere("compare", one, one);
   assert.match(same, /\nThey were made in the same way\.\n\nloss \(nats a prediction\)\n/);
+  for (const record of [{ model: "own" }, { model: "gpt", flags: { loss: "mse" } }]) {
+    await writeRun(two, falling(20), record);
+    assert.match(await printedHere("plot", two), /^loss\n/, "of any kind");
+    assert.match(await printedHere("compare", one, two), /\n\nloss\n/, "not all are nats");
+  }
 
   const chart = textChart(
     [...readCurves(await readRun(one)), ...readCurves(await readRun(two))],

@@ -2,9 +2,9 @@
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { bytesTokenizer } from "../../kernels/mod.ts";
+import { bytesTokenizer, npmPackageFolder } from "../../kernels/mod.ts";
 import { bytesTokenizerJson } from "../../kernels/data/tokenizer.ts";
-import { type Page, pageTest } from "../browser.ts";
+import { AXE, type Page, pageTest } from "../browser.ts";
 import { troupe } from "../../console/mod.ts";
 import { inFolder, ROOT, TINY } from "../console/command.ts";
 import { quietly } from "../package/commands_entry.ts";
@@ -68,6 +68,10 @@ pageTest(
         await page.waitForFunction(`!document.querySelector("button").disabled`);
         const about = await page.textContent("#about");
         assert.equal(about, "GPT-2: layers 1, hidden 16, context 8, tokens bytes");
+        const axe = new URL("axe.min.js", await npmPackageFolder(AXE));
+        await page.evaluate(await Deno.readTextFile(axe));
+        const wrong = `axe.run().then(({ violations }) => violations.map(({ id }) => id))`;
+        assert.deepEqual(await page.evaluate(wrong), []);
         const prompt = "abc", tokens = "31";
         const greedy = await sampled(page, { prompt, tokens, temperature: "0" });
         const how = ["--tokens", tokens, "--temperature", "0", "--device", "reference"];

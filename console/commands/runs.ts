@@ -20,7 +20,7 @@ import {
 } from "../../actors/run_folder/read.ts";
 import { formatTable } from "../../schedules/pictures/grid.ts";
 import { type CommandSyntax, COMMON_FLAGS, currentName } from "../flag.ts";
-import { CHART_FLAGS, readCurves, showLosses } from "../run_files/losses.ts";
+import { CHART_FLAGS, checkPicture, readCurves, showLosses } from "../run_files/losses.ts";
 import { inOneLine, print, printError, terminalColumns } from "../terminal.ts";
 import { TRAIN_FLAGS } from "../train/flags.ts";
 import { checkCount, type Command, defineCommand, ensure } from "./common.ts";
@@ -51,6 +51,7 @@ export const compareCommand: Command = defineCommand(
   { takesWords: true },
   async ({ flags, words }, { begin }) => {
     checkCount("compare", "runs", words.length, [2, RUNS_MAX]);
+    checkPicture(flags.out);
     const runs = [], curves = [];
     for (const word of words) {
       const run = await readRun(word);
@@ -93,6 +94,7 @@ export const plotCommand: Command = defineCommand(
   async ({ flags, words }, { begin }) => {
     const count = words.length;
     ensure(count === 1, `Cannot plot: one run must be named, received ${count}`);
+    checkPicture(flags.out);
     const curves = readCurves(await readRun(words[0]!), flags.metric);
     begin();
     showLosses(curves, flags.out);

@@ -339,6 +339,19 @@ export const CHART_FLAGS = {
   },
 } as const;
 
+/**
+ * Refuses the names of other pictures, by which no program opens SVG.
+ *
+ * @throws {RangeError} when it is such a name.
+ */
+export function checkPicture(out: string | undefined): void {
+  if (!/\.(png|jpe?g|gif|webp|pdf)$/i.test(out ?? "")) return;
+  const received = quoted(out!);
+  throw new RangeError(
+    `Cannot draw: --out must name a file such as loss.svg, received ${received}`,
+  );
+}
+
 /** Columns of a chart outside terminals. */
 const COLUMNS = 80;
 

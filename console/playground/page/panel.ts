@@ -95,7 +95,7 @@ export function numberControl(
     const to = number.value === "" ? otherwise : Number(number.value);
     const isFit = to === undefined || to >= least && to <= most;
     number.setAttribute("aria-invalid", String(!isFit));
-    if (!isFit) return;
+    if (!isFit) return void number.reportValidity();
     range.value = String(to ?? least);
     changed(to);
   });

@@ -134,6 +134,11 @@ async function useIt(page: Page, url: string): Promise<void> {
     await chosen(),
     "worker 1: bubble from 0 to 1: before its first action (1F0 waits for 0F0)",
   );
+  await page.fill("#forward", "18"); // above its limit: refused where it is seen
+  const border = `getComputedStyle(document.querySelector("#forward")).borderTopWidth`;
+  assert.equal(await page.evaluate(border), "2px");
+  await page.fill("#forward", "1");
+  assert.equal(await page.evaluate(border), "1px");
   await page.fill("#b-lists", "0F0,0B0\n1F0");
   await until(page, `document.querySelector("#b-panel .error").hidden === false`);
   assert.match((await page.textContent("#b-panel .error"))!, /^Cannot .* 1B0/);

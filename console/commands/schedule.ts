@@ -5,6 +5,7 @@
  */
 
 import { basename } from "node:path";
+import { commandLine } from "../../actors/options/limits.ts";
 import { checkInputFile, CSV_BYTES_MAX, decodeText } from "../../kernels/internal.ts";
 import {
   activationLimitOf,
@@ -388,7 +389,7 @@ message-driven: a worker runs the actions whose inputs have arrived. In the simu
 time than 1f1b, and no worker holds more activations than the fullest worker of 1f1b. On a machine,
 where times vary, a worker does not wait for a late input while another action is ready. Schedules with
 fewer bubbles hold more activations, send more messages or split the backward. To measure a schedule
-with a model: deno task train --schedule NAME --trace FILE
+with a model: ${commandLine("train", "--schedule NAME --trace FILE")}
 `;
 
 /** Compares the named schedules, or all. */

@@ -198,8 +198,7 @@ function drawRows(pen: CanvasRenderingContext2D, scene: Scene, theme: Theme, xOf
 function drawCritical(pen: CanvasRenderingContext2D, scene: Scene, theme: Theme, xOf: XOf): void {
   const { picture, width } = scene, { row } = layOut(picture, width);
   const middle = (worker: number) => TOP + (worker + 0.5) * row - 0.5;
-  pen.strokeStyle = pen.fillStyle = theme.bad;
-  pen.lineWidth = row > 10 ? 2 : 1.5;
+  const wide = row > 10 ? 2 : 1.5;
   pen.beginPath();
   picture.critical.path.forEach(([worker, from, to], i) => {
     const y = middle(worker) + row / 2 - 2, before = picture.critical.path[i - 1];
@@ -210,7 +209,12 @@ function drawCritical(pen: CanvasRenderingContext2D, scene: Scene, theme: Theme,
     pen.moveTo(xOf(from), y);
     pen.lineTo(xOf(to), y);
   });
-  pen.stroke();
+  // An edge sets the line off from boxes of any colour.
+  for (const [color, width] of [[theme.surface, wide + 2], [theme.bad, wide]] as const) {
+    pen.strokeStyle = color;
+    pen.lineWidth = width;
+    pen.stroke();
+  }
 }
 
 function drawChosen(pen: CanvasRenderingContext2D, scene: Scene, theme: Theme, xOf: XOf): void {

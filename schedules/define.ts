@@ -267,17 +267,12 @@ const COUNTS = [
 /**
  * Makes the schedule of a rule.
  *
- * @throws {RangeError} if an option is not a positive whole number, the schedule is too large, or a
- * stage is on a worker that does not exist.
+ * @throws {RangeError} if the schedule is too large, or a stage is on a worker that does not exist.
  */
 function buildSchedule<O extends ScheduleOptions>(
   rule: ScheduleRule<O> | PolicyRule<O>,
   options: O,
 ): Schedule {
-  for (const key of COUNTS) {
-    const value = key in options ? options[key] : undefined;
-    if (value !== undefined) requireOption(rule.name, key, value, value >= 1, "at least 1");
-  }
   const place = rule.place(options), { stages, slices = 1 } = place;
   const { workers = options.workers, microBatches = options.microBatches } = place;
   checkSize(rule.name, place, workers, microBatches);
@@ -307,6 +302,20 @@ function buildSchedule<O extends ScheduleOptions>(
   const lists = Object.freeze(perWorker(workers, (w) => ActionList.from(rule.order(w, options))));
   const policy = listPolicies(lists);
   return Object.freeze({ ...shared, lists, injectionLimit: microBatches, policy });
+}
+
+/**
+ * Checks the options that are counts, for schedules that are not placed by a rule as well.
+ *
+ * @throws {RangeError} if one is not a positive whole number, or there are too many workers.
+ */
+function checkCounts(name: string, options: ScheduleOptions): void {
+  for (const key of COUNTS) {
+    const value = key in options ? options[key] : undefined;
+    if (value !== undefined) requireOption(name, key, value, value >= 1, "at least 1");
+  }
+  const { workers } = options;
+  requireOption(name, "workers", workers, workers <= COPIES_MAX, `at most ${COPIES_MAX}`);
 }
 
 function checkSize(name: string, place: Place, workers: number, microBatches: number): void {
@@ -464,6 +473,7 @@ export function defineMade<O extends ScheduleOptions = ScheduleOptions>(
     ...(closedForm && { closedForm }),
     create(options: O) {
       refuseUnread({ name, reads: read }, options);
+      checkCounts(name, options);
       return make(options);
     },
   };

@@ -354,7 +354,9 @@ function forwardHosts(
       const { stage, microBatch } = partAt(list, part);
       const path = hosts[microBatch]!, known = path[stage]!;
       if (known >= 0 && (known !== worker || slices === 1)) {
-        refuse(stage, microBatch, `it on the lists of workers ${known} and ${worker}`);
+        const twice = `it twice on the list of worker ${worker}`;
+        const both = `it on the lists of workers ${known} and ${worker}`;
+        refuse(stage, microBatch, known === worker ? twice : both);
       }
       path[stage] = worker;
     }

@@ -79,7 +79,8 @@ export function findDeadlock(schedule: ListedSchedule): Violation[] {
   if (stuck < 0) return [];
   const circle = findCircle(schedule, execution, stuck);
   const message = circle.map((wait, i) => {
-    const reach = reachOf(schedule, wait, circle[(i + 1) % circle.length]!);
+    const ran = execution.ran[wait.from]!;
+    const reach = reachOf(schedule, wait, circle[(i + 1) % circle.length]!, ran);
     return `worker ${wait.worker} waits at ${formatAction(wait.head)} for ${reach}`;
   }).join("; ");
   return [{ reason: "deadlock", worker: circle[0]?.worker ?? stuck, message }];
@@ -101,9 +102,12 @@ function findCircle(schedule: ListedSchedule, execution: Execution, stuck: numbe
   return chain.slice(seen.get(worker));
 }
 
-/** Describes the input that a worker waits for, and the action before it on the other worker. */
-function reachOf(schedule: ListedSchedule, wait: Wait, next: Wait): string {
-  const part = partFor(schedule.lists[wait.from]!, wait.awaited);
+/**
+ * Describes the input that a worker waits for, and the action before it on the other worker, which
+ * ran `ran` actions.
+ */
+function reachOf(schedule: ListedSchedule, wait: Wait, next: Wait, ran: number): string {
+  const part = partFor(schedule.lists[wait.from]!, wait.awaited, ran);
   const over = isOfChain(wait) ? "" : " over a skip edge";
   const isNext = parts(next.head).some((one) => formatAction(one) === part);
   if (!isNext) {
@@ -120,10 +124,13 @@ function isOfChain({ head, awaited }: Wait): boolean {
   return parts(head).some(({ stage }) => stage === awaited.stage || stage === awaited.stage + by);
 }
 
-/** The name of the action that gives an input; a backward may be split or halved there. */
-function partFor(list: ActionList, input: AwaitedInput): string {
-  for (const action of list) {
-    const found = parts(action).find((part) =>
+/**
+ * The name of the first action from an index on that gives an input; a backward may be split or halved
+ * there.
+ */
+function partFor(list: ActionList, input: AwaitedInput, from: number): string {
+  for (let index = from; index < list.length; index++) {
+    const found = parts(list.at(index)!).find((part) =>
       part.stage === input.stage && part.microBatch === input.microBatch &&
       (input.part === undefined || part.part?.index === input.part.index) &&
       gives(part.kind) === gives(input.kind)
@@ -266,7 +273,8 @@ class Check {
       this.#add(reason, worker, `worker ${worker} runs ${this.#nameOf(part)}${text}`);
     const isKnown = count === this.#slices || (kind === KIND.B && count === this.#parts);
     if (stage >= stages || microBatch >= microBatches || !isKnown) {
-      const parts = this.#slices > 1 ? ` in ${this.#slices} slices` : "";
+      const halves = count > 1 ? ", where only B may be in two halves" : "";
+      const parts = this.#slices > 1 ? ` in ${this.#slices} slices` : halves;
       const has = `${stages} stages and ${microBatches} micro-batches${parts}`;
       return refuse("unknown", ` of a schedule of ${has}`);
     }

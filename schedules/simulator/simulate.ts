@@ -219,7 +219,7 @@ class StepRun {
       this.#readiness.arrive(arrived!);
       this.#readiness.offer(arrived!, this.workers[worker]!.ready);
     }
-    for (const { worker, sentMs } of arrivals) this.#choose(worker, sentMs);
+    for (const { worker, sentMs } of arrivals) this.#choose(worker, sentMs, arrivals);
   }
 
   #inject(time: number, sentMs: number): void {
@@ -231,15 +231,24 @@ class StepRun {
     this.#queue.add(time, { worker, arrived, sentMs, then: undefined });
   }
 
-  /** Does the next task of a worker that is free, or runs the action that its policy picks. */
-  #choose(index: number, sentMs: number): void {
+  /**
+   * Does the next task of a worker that is free, or runs the action that its policy picks.
+   *
+   * @param arrivals Messages that arrive now; the worker may have waited for any of them.
+   */
+  #choose(index: number, sentMs: number, arrivals: readonly StepEvent[] = []): void {
     const worker = this.workers[index]!, { ready, policy, tasks } = worker;
     if (worker.isBusy) return;
     if (tasks.length > 0) return this.#doTask(index, tasks.shift()!);
     const action = policy.next(ready);
     if (action === undefined) return;
     takeOffers(ready, action);
-    worker.communicationMs += this.#now - Math.max(worker.freeMs, sentMs);
+    const own = arrivals.find(({ worker, arrived }) =>
+      worker === index && parts(action).some(({ stage, microBatch }) =>
+        stage === arrived!.stage && microBatch === arrived!.microBatch
+      )
+    );
+    worker.communicationMs += this.#now - Math.max(worker.freeMs, own?.sentMs ?? sentMs);
     const start = this.#now + (this.#model.dispatchMs ?? 0);
     const end = start + this.#duration(index, action);
     this.#isOver ||= Math.max(end, this.#now + worker.leftMs) > this.#mostMs;

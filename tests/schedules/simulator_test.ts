@@ -142,6 +142,14 @@ Deno.test("a message takes its bytes and then its latency, and the wait for it i
   assert.deepEqual(waits, [[1, 4], [1, 4]]);
 });
 
+Deno.test("of two messages that arrive at once, the wait counts from the one that the next action needs", () => {
+  const csv = "0F0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n2F0,2B0,2F1,2B1\n";
+  const stages = [{ forwardMs: 5, sendMs: 3 }, { forwardMs: 1, sendMs: 0.5 }, { forwardMs: 1 }]
+    .map((stage): StageModel => ({ backwardMs: 2, ...stage }));
+  const { workers } = simulateStep({ schedule: listed(csv), stages });
+  assert.equal(workers[1]!.communicationMs, 3 + 3 + 0.5); // 1F1 and 1B0 arrive at 13
+});
+
 Deno.test("messages take turns on a shared channel: a pair, a worker, a node", () => {
   const link = { latencyMs: 0, bytesPerMs: 4 };
   const time = (sharing: Network["sharing"]) =>

@@ -233,19 +233,23 @@ export class Dependencies {
     return this.#parts > this.#slices && this.#routes !== undefined ? cutInto(this.#parts) : [];
   }
 
-  /** The action that gives an output; B for any backward. */
-  describe(output: number): {
+  /**
+   * The action that gives an output; B for any backward.
+   *
+   * @param isHalf True if it is a backward of half of a micro-batch.
+   */
+  describe(output: number, isHalf = false): {
     readonly kind: "F" | "B" | "R";
     readonly stage: number;
     readonly microBatch: number;
     readonly part?: Part;
   } {
-    const cell = output % this.#cells;
+    const cell = output % this.#cells, count = isHalf ? this.#parts : this.#slices;
     return {
       kind: (["F", "B", "R"] as const)[Math.floor(output / this.#cells)]!,
       stage: Math.floor(cell / this.#row),
       microBatch: this.#first + Math.floor(cell % this.#row / this.#parts),
-      ...this.#slices > 1 && { part: { index: cell % this.#slices, count: this.#slices } },
+      ...count > 1 && { part: { index: cell % count, count } },
     };
   }
 }

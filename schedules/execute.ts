@@ -25,7 +25,7 @@ export interface AwaitedInput {
   readonly stage: number;
   /** Its micro-batch. */
   readonly microBatch: number;
-  /** Its slice, where micro-batches have several. */
+  /** Its slice, where micro-batches have several, or its half, if it has run as one. */
   readonly part?: Part;
   /** Its time of arrival; Infinity if it was never given. */
   readonly time: number;
@@ -101,6 +101,8 @@ class Board {
   readonly #dependencies: Dependencies;
   /** The time of each output; Infinity before. */
   readonly #given: Float64Array;
+  /** 1 for each output that a backward of half of a micro-batch gave. */
+  readonly #isHalf: Uint8Array;
   /** 1 for each cell whose input gradient came from an `I`. */
   readonly #isSplit: Uint8Array;
 
@@ -110,6 +112,7 @@ class Board {
     this.#slices = slices;
     this.#dependencies = new Dependencies({ ...schedule, hosts: hostTable(schedule) }, lists);
     this.#given = new Float64Array(this.#dependencies.outputCount).fill(Infinity);
+    this.#isHalf = new Uint8Array(this.#dependencies.outputCount);
     this.#isSplit = new Uint8Array(stages * microBatches * slices * halvesOf(schedule));
   }
 
@@ -151,7 +154,10 @@ class Board {
       const kind = list.kindAt(part), stage = list.stageAt(part);
       const microBatch = list.microBatchAt(part);
       const count = dependencies.outputsAt(list, part);
-      for (let i = 0; i < count; i++) this.#given[dependencies.outputs[i]!] = time;
+      for (let i = 0; i < count; i++) {
+        this.#given[dependencies.outputs[i]!] = time;
+        this.#isHalf[dependencies.outputs[i]!] = Number(list.countAt(part) > this.#slices);
+      }
       if (kind === KIND.I) {
         this.#isSplit[dependencies.cellOf(stage, microBatch, list.indexAt(part))] = 1;
       }
@@ -168,7 +174,8 @@ class Board {
       for (let i = 0; i < count; i++) {
         const time = this.#arrival(i);
         if (time <= (last?.time ?? -1)) continue;
-        const input = dependencies.describe(dependencies.inputs[i]!), { kind } = input;
+        const output = dependencies.inputs[i]!, isHalf = this.#isHalf[output] === 1;
+        const input = dependencies.describe(output, isHalf), { kind } = input;
         const cell = dependencies.cellOf(input.stage, input.microBatch, input.part?.index);
         last = { ...input, kind: kind === "B" && this.#isSplit[cell] === 1 ? "I" : kind, time };
       }

@@ -26,21 +26,20 @@ interface PathLoad {
   readonly messages: Float64Array;
 }
 
-/** For each plain action, the (worker, index) of the actions of the schedule that compute it. */
-type ActionIndex = ReadonlyMap<string, readonly (readonly [worker: number, index: number])[]>;
+/** For each plain action, the worker and index of the action of the schedule that computes it. */
+type ActionIndex = ReadonlyMap<string, readonly [worker: number, index: number]>;
 
-const keyOf = (kind: string, stage: number, microBatch: number, slice: number) =>
-  `${stage}${kind}${microBatch}s${slice}`;
+const keyOf = (kind: string, stage: number, microBatch: number, part: number) =>
+  `${stage}${kind}${microBatch}.${part}`;
 
 /** Indexes the actions of a schedule. */
 function indexActions({ lists }: ListedSchedule): ActionIndex {
-  const found = new Map<string, (readonly [number, number])[]>();
+  const found = new Map<string, readonly [number, number]>();
   for (const [worker, list] of lists.entries()) {
     for (let index = 0; index < list.length; index++) {
       for (let part = list.startOf(index); part < list.startOf(index + 1); part++) {
-        const { kind, stage, microBatch } = partAt(list, part);
-        const key = keyOf(KINDS[kind]!, stage, microBatch, list.sliceAt(part));
-        found.set(key, [...found.get(key) ?? [], [worker, index]]);
+        const { kind, stage, microBatch, index: own } = partAt(list, part);
+        found.set(keyOf(KINDS[kind]!, stage, microBatch, own), [worker, index]);
       }
     }
   }
@@ -68,12 +67,8 @@ function criticalPath(
       index--;
       continue;
     }
-    const { kind, stage, microBatch, part, time } = lastInput(worker, index)!;
-    const from = actions.get(keyOf(kind, stage, microBatch, part?.index ?? 0))!;
-    // The last of its parts.
-    const [giver, given] = from.reduce((a, b) =>
-      Math.abs(time - ends[b[0]]![b[1]]!) < Math.abs(time - ends[a[0]]![a[1]]!) ? b : a
-    );
+    const { kind, stage, microBatch, part } = lastInput(worker, index)!;
+    const [giver, given] = actions.get(keyOf(kind, stage, microBatch, part?.index ?? 0))!;
     // The time over a skip edge belongs to this cut only: for other cuts the path has its actions.
     const isOfChain = waitsFor(list, index, { kind, stage, microBatch });
     if (giver !== worker && isOfChain) messages[kind === "F" ? stage : stage - 1]! += 1 / slices;

@@ -244,7 +244,8 @@ class StepRun {
     if (action === undefined) return;
     takeOffers(ready, action);
     const own = arrivals.find(({ worker, arrived }) =>
-      worker === index && parts(action).some(({ stage, microBatch }) =>
+      worker === index &&
+      parts(action).some(({ stage, microBatch }) =>
         stage === arrived!.stage && microBatch === arrived!.microBatch
       )
     );

@@ -138,4 +138,8 @@ Deno.test("the lower bound counts that a gradient in halves arrives sooner", () 
   // Three forwards, then a half of 2 on stages 2 and 1 (an I takes 3), and both halves on stage 0.
   assert.equal(makespanLowerBound(halving, costs), 11);
   assert.equal(analyze(halving, costs).makespan, 11);
+  const waits = [...bubbles(analyze(halving, costs), 0)].map(({ waitsFor }) =>
+    waitsFor?.part?.index
+  );
+  assert.deepEqual(waits, [0]);
 });

@@ -32,6 +32,7 @@ const WAYS = [
   "jitter=0.4&seed=3",
   "a.elastic=1&jitter=0.2&send=0.2",
   "a.recompute=1",
+  "a.scale=halving",
 ];
 
 const NAMES = scheduleNames().filter((name) => name !== "search");

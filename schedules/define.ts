@@ -283,7 +283,7 @@ function buildSchedule<O extends ScheduleOptions>(
     microBatches,
     ...slices > 1 && { slices },
     placement: placementTable(rule.name, place, workers),
-    pipelineOf: Array.from({ length: microBatches }, (_, m) => place.pipelineOf?.(m) ?? 0),
+    pipelineOf: pipelinesOf(rule.name, place, microBatches),
     updates: rule.updates ?? "flush",
     weightVersions: perWorker(workers, (w) => rule.weightVersions?.(w, options) ?? 1),
   };
@@ -320,6 +320,11 @@ function checkCounts(name: string, options: ScheduleOptions): void {
 
 function checkSize(name: string, place: Place, workers: number, microBatches: number): void {
   const { stages, pipelineCount = 1, slices = 1 } = place;
+  const counts = { stages, pipelineCount, slices, workers, microBatches };
+  for (const [key, value] of Object.entries(counts)) {
+    const isCount = Number.isInteger(value) && value >= 1;
+    assertInput(isCount, `place ${name}`, `${key} must be a whole number from 1`, value);
+  }
   const cannot = `make the schedule ${name}`, cut = slices > 1 ? `, in ${slices} slices each` : "";
   const fewCopies = `workers, and stages of all its pipelines, must be at most ${COPIES_MAX}`;
   const copies = `${workers} and ${stages} times ${pipelineCount}`;
@@ -327,6 +332,17 @@ function checkSize(name: string, place: Place, workers: number, microBatches: nu
   const fewCells = `stages times micro-batches must be at most ${COMPUTED_MAX}`;
   const cells = `${stages} times ${microBatches}${cut}`;
   assertInput(stages * microBatches * slices <= COMPUTED_MAX, cannot, fewCells, cells);
+}
+
+/** The pipeline of each micro-batch. @throws {RangeError} if one does not exist. */
+function pipelinesOf(name: string, place: Place, microBatches: number): number[] {
+  const last = (place.pipelineCount ?? 1) - 1;
+  return Array.from({ length: microBatches }, (_, m) => {
+    const pipeline = place.pipelineOf?.(m) ?? 0, isThere = pipeline >= 0 && pipeline <= last;
+    const must = `the replica of micro-batch ${m} must be a whole number from 0 to ${last}`;
+    assertInput(isThere && Number.isInteger(pipeline), `place ${name}`, must, pipeline);
+    return pipeline;
+  });
 }
 
 function placementTable(name: string, place: Place, workers: number): readonly PlacedStage[][] {

@@ -7,6 +7,7 @@ import {
   F,
   findSchedule,
   linear,
+  type Place,
   scheduleDefinitions,
   type ScheduleOptions,
 } from "../../schedules/mod.ts";
@@ -26,15 +27,30 @@ Deno.test("the refusal of an option names the values that a schedule can serve",
   });
 });
 
-Deno.test("a user's schedule cannot place a stage on a worker that does not exist", () => {
-  const wrong = defineSchedule({
-    ...{ name: "wrong", summary: "a stage too far" },
-    place: ({ workers }) => ({ stages: workers, workerOf: (stage) => stage + 1 }),
-    order: (worker) => [F(worker, 0), B(worker, 0)],
-  });
-  const message =
-    "Cannot place wrong: the worker of stage 1 of replica 0 must be from 0 to 1, received 2";
-  refuses(() => wrong.create({ workers: 2, microBatches: 1 }), message);
+Deno.test("a user's schedule cannot place a stage or a micro-batch where nothing is", () => {
+  const good: Place = { stages: 2, workerOf: (stage) => stage };
+  const wrong: readonly (readonly [Partial<Place>, string])[] = [
+    [
+      { workerOf: (stage) => stage + 1 },
+      "the worker of stage 1 of replica 0 must be from 0 to 1, received 2",
+    ],
+    [
+      { pipelineOf: (m) => m },
+      "the replica of micro-batch 1 must be a whole number from 0 to 0, received 1",
+    ],
+    [{ stages: 1.5 }, "stages must be a whole number from 1, received 1.5"],
+    [{ stages: 0 }, "stages must be a whole number from 1, received 0"],
+    [{ slices: 0 }, "slices must be a whole number from 1, received 0"],
+    [{ pipelineCount: NaN }, "pipelineCount must be a whole number from 1, received NaN"],
+  ];
+  for (const [change, message] of wrong) {
+    const { create } = defineSchedule({
+      ...{ name: "wrong", summary: "a mistake in its place" },
+      place: () => ({ ...good, ...change }),
+      order: (worker) => [F(worker, 0), F(worker, 1), B(worker, 0), B(worker, 1)],
+    });
+    refuses(() => create({ workers: 2, microBatches: 2 }), `Cannot place wrong: ${message}`);
+  }
 });
 
 Deno.test("Chimera numbers a unit's micro-batches pipe by pipe, whatever the scale", () => {

@@ -115,6 +115,9 @@ export class Chooser {
     if (!(raceMs >= 0)) {
       throw new RangeError(`Cannot simulate: raceMs must be 0 or more, received ${raceMs}`);
     }
+    if (!Number.isInteger(seed)) {
+      throw new RangeError(`Cannot simulate: seed must be a whole number, received ${seed}`);
+    }
     if (faults && !deviations && strategy?.isExhaustive) {
       throw new TypeError(`Cannot explore by ${strategy.name}: it must have no faults to inject`);
     }

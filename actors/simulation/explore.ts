@@ -92,6 +92,9 @@ export async function explore<T, C = undefined>(
   scenario: Scenario<T, C>,
 ): Promise<Exploration> {
   const { seed = 0, runs = DEFAULT_RUNS, strategy = portfolio() } = options;
+  if (!(runs >= 1)) {
+    throw new RangeError(`Cannot explore: runs must be at least 1, received ${runs}`);
+  }
   const play = await checkedRuns(options, scenario);
   const hashes = new Set<string>();
   let steps = 0, done = 0, expectedSteps = FIRST_EXPECTED_STEPS;

@@ -83,6 +83,10 @@ export type Faults = ReturnType<typeof drawnFaults>;
 /** Returns random faults, from a separate stream so that they do not change the order of the run. */
 export function drawnFaults(seed: number, options: FaultOptions) {
   const { kinds, max = 1, rate = DEFAULT_RATE, rates, stallMs = DEFAULT_STALL_MS } = options;
+  for (const [name, one] of Object.entries({ rate, ...rates })) {
+    if (one >= 0 && one <= 1) continue;
+    throw new RangeError(`Cannot draw faults: rate must be from 0 to 1, received ${one} (${name})`);
+  }
   const next = substream(seed, "faults"), done: Fault[] = [];
   const armed = new Map<string, boolean>();
   const mayHit = (id: string) => options.actors?.includes(id) ?? true;

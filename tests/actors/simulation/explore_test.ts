@@ -58,6 +58,20 @@ Deno.test("an exploration counts its runs, its steps and the different orders", 
   assert.equal((await simulate({ ...options, seed: failed!.seed }, isFirst)).hash, failed!.hash);
 });
 
+Deno.test("options with which nothing is tested, or never what they say, are refused", async () => {
+  const loss = (rates: object) => ({ faults: { kinds: ["loss" as const], ...rates } });
+  const wrong = [
+    [{ runs: 0 }, /^Cannot explore: runs must be at least 1, received 0$/],
+    [{ runs: NaN }, /runs must be at least 1, received NaN$/],
+    [{ seed: NaN }, /^Cannot simulate: seed must be a whole number, received NaN$/],
+    [loss({ rate: 2 }), /^Cannot draw faults: rate must be from 0 to 1, received 2 \(rate\)$/],
+    [loss({ rates: { loss: -1 } }), /rate must be from 0 to 1, received -1 \(loss\)$/],
+  ] as const;
+  for (const [options, message] of wrong) {
+    await assert.rejects(explore(options, isFirst), { name: "RangeError", message });
+  }
+});
+
 Deno.test("two runs of one order must return the same, or fail alike", async () => {
   const diverged = async (scenario: Scenario<unknown>, isRepeated = true) => {
     const { failed } = await explore({ runs: 10, isRepeated }, scenario);

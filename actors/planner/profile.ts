@@ -457,3 +457,22 @@ export function variationOf(groups: Iterable<readonly number[]>): number[] {
   const mean = (quantiles.reduce((sum, one) => sum + one, 0) - ends) / RANKS;
   return quantiles.map((one) => one / mean);
 }
+
+const TIMES = ["forwardMs", "backwardMs", "inputMs", "weightMs", "recomputeMs"] as const;
+
+/**
+ * Returns a profile in which actions take up to a share `jitter` longer, uniformly, in place of the
+ * measured variation.
+ */
+export function withJitter(profile: Profile, jitter: number): Profile {
+  const mean = 1 + jitter / 2;
+  const longer = (one: LayerCost) =>
+    Object.fromEntries(
+      TIMES.filter((name) => one[name] !== undefined).map((name) => [name, mean * one[name]!]),
+    );
+  return {
+    ...profile,
+    layers: profile.layers.map((one) => ({ ...one, ...longer(one) })),
+    variation: [1 / mean, (1 + jitter) / mean],
+  };
+}

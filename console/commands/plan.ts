@@ -19,7 +19,7 @@ import {
   type RunPlan,
   scheduleWords,
 } from "../../actors/planner/plan.ts";
-import { type Profile, readProfile, spreadOf } from "../../actors/planner/profile.ts";
+import { type Profile, readProfile, spreadOf, withJitter } from "../../actors/planner/profile.ts";
 import { BUCKET_SIZE, completeOptimizer } from "../../kernels/internal.ts";
 import { scheduleDefinitions } from "../../schedules/mod.ts";
 import { formatTable } from "../../schedules/pictures/grid.ts";
@@ -112,7 +112,8 @@ function planOf(
   );
   const deviceNames = [...new Set(layers.map((one) => one.device))];
   const link = links.includes("worker") ? "worker" : links[0];
-  const forecast = openForecast(profile, {
+  const { jitter } = flags;
+  const forecast = openForecast(jitter === undefined ? profile : withJitter(profile, jitter), {
     model: task.model,
     optimizer: completeOptimizer(options.optimizer),
     device: oneOf("device", flags.device ?? deviceNames[0], deviceNames),
@@ -134,6 +135,7 @@ function planOf(
   };
   const facts: PlanFacts = {
     ...{ model: args, devices, batch, memoryLimitBytes, spread: spreadOf(profile) },
+    jitter,
     profile: { source, machine: inOneLine(machine.name) },
   };
   const found = (plan: RunPlan) => soFar(facts, plan);
@@ -220,6 +222,8 @@ interface PlanFacts {
   readonly memoryLimitBytes: number | undefined;
   /** Relative spread of the profile. */
   readonly spread: number;
+  /** Share by which actions take longer, at most. */
+  readonly jitter: number | undefined;
   readonly profile: { readonly source: string; readonly machine: string };
 }
 
@@ -242,9 +246,10 @@ const factNotes = ({ devices, spread }: PlanFacts): string[] => [
 
 /** Returns the plan for `--format json`. */
 function planRecord(facts: PlanFacts, plan: RunPlan): object {
-  const { devices, batch, memoryLimitBytes = null, profile, model } = facts;
+  const { devices, batch, memoryLimitBytes = null, jitter = null, profile, model } = facts;
   return {
-    ...{ format: "troupe-plan", version: 1, model, devices, batch, memoryLimitBytes, profile },
+    ...{ format: "troupe-plan", version: 1, model, devices, batch, memoryLimitBytes, jitter },
+    profile,
     searched: plan.counts,
     equal: plan.equal,
     plans: plan.best.map((run, index) => runRecord(model, run, index + 1)),
@@ -275,7 +280,7 @@ const HEAD = [
 
 /** Returns the lines of a plan as text. */
 export function planLines(facts: PlanFacts, plan: RunPlan): string[] {
-  const { devices, batch, profile, model } = facts, { best, counts } = plan;
+  const { devices, batch, profile, model, jitter = 0 } = facts, { best, counts } = plan;
   const all = [...new Set(best.flatMap(({ notes }) => notes))];
   const others = all.filter((note) => !note.startsWith("scaled"));
   const scaled = all.length - others.length;
@@ -287,8 +292,9 @@ export function planLines(facts: PlanFacts, plan: RunPlan): string[] {
     ...others,
     ...factNotes(facts),
   ];
+  const longer = jitter > 0 ? `, actions up to ${percent(jitter)} longer` : "";
   return [
-    `${batch} samples a step on ${devices} devices of ${profile.machine} (${profile.source}):`,
+    `${batch} samples a step on ${devices} devices of ${profile.machine} (${profile.source})${longer}:`,
     "",
     ...formatTable([HEAD, ...best.map(rowOf)], { left: [1, 6, 11] }),
     "",

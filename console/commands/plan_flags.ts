@@ -24,7 +24,7 @@ import { refuseOnnxFile } from "../train/onnx.ts";
 import { importComponents, runOptions, taskOf } from "../train/parts.ts";
 import { readTrainFlags } from "../train/request.ts";
 import { readSomeOf } from "./common.ts";
-import { SIZE_FLAG } from "./schedule_flags.ts";
+import { COST_FLAGS, SIZE_FLAG } from "./schedule_flags.ts";
 
 /** Most devices of a plan, and most samples of its step: larger values are mistakes. */
 const DEVICES_MAX = 2 ** 17, BATCH_MAX = 2 ** 24;
@@ -78,6 +78,11 @@ const PLACE_FLAGS = {
     value: "NAME",
     otherwise: "worker, or the first of the profile",
     help: "transport of messages, as named in the profile",
+  },
+  jitter: {
+    ...COST_FLAGS.jitter,
+    otherwise: "times vary as in the profile",
+    help: "actions take up to J times longer: 0.1 means up to 10 %; plans are ranked by their mean",
   },
 } as const;
 

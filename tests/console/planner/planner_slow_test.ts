@@ -52,6 +52,17 @@ folderTest("plans are printed and written as JSON, with reasons", async (folder)
   assert.equal(JSON.parse(ran.split("\n")[0]!).step, 1);
 });
 
+folderTest("a plan with jitter has the mean of steps whose actions take longer", async (folder) => {
+  const args = [...await planIn(folder), "--schedules", "1f1b", "--workers", "2", "--json"];
+  const plans = (jitter: string) => printedHere(...args, "--jitter", jitter).then(JSON.parse);
+  const [even, varied] = [await plans("0"), await plans("0.5")];
+  assert.deepEqual([even.jitter, varied.jitter], [0, 0.5]);
+  const [a, b] = [even.plans[0], varied.plans[0]], work = ({ parts }: typeof a) => parts.busyMs;
+  assert.ok(Math.abs(work(b) / work(a) - 1.25) < 1e-6, `${work(b)} for ${work(a)} ms of work`);
+  assert.ok(b.parts.bubbleMs > 1.25 * a.parts.bubbleMs); // the later of two inputs is awaited
+  await refusedHere([...args, "--jitter", "-1"], /--jitter: it must be a number from 0, received/);
+});
+
 folderTest("a profile that varies too much does not rank plans, and says so", async (folder) => {
   const one = { microBatch: 1, recompute: "none", atOnce: 1, p10Ms: 1, medianMs: 2, p90Ms: 3 };
   const args = await planIn(folder, { spread: [one] });

@@ -267,6 +267,20 @@ async function removeFolder(path: string): Promise<void> {
   });
 }
 
+/** Returns whether all files of a state can be found: a user may have removed a checkpoint. */
+function areFilesThere({ weights, moments }: StateOf<TensorSource>): boolean {
+  const paths = new Set<string>();
+  for (const source of [...weights.values(), ...moments.values()]) {
+    if (!(source instanceof Float32Array) && source.kind === "placed") paths.add(source.path);
+  }
+  try {
+    for (const path of paths) Deno.lstatSync(path);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
 const TOO_MANY =
   "Cannot repeat the steps since the last checkpoint or evaluation: their micro-batches must take less memory";
 
@@ -569,6 +583,7 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
   }
 
   #isSnapshotDue(): boolean {
+    if (!this.#snapshot && !this.#isBaseThere()) return true;
     const steps = this.#log.end - (this.#snapshot?.at ?? this.#log.start);
     const isMuch = this.#log.isFull && this.#snapshot === undefined;
     return steps >= (isMuch ? SNAPSHOT_STEPS : SNAPSHOT_EVERY[this.options.snapshots.place]);
@@ -579,15 +594,21 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
     await this.#whenDrained(async (engine) => {
       const at = this.#log.end;
       if (!engine.held) return void await this.#gather(engine);
-      const mayOverwrite = this.#base !== undefined;
+      const mayOverwrite = this.#isBaseThere();
       // A partly overwritten snapshot cannot be used for a restart.
       if (snapshots.place === "memory" && mayOverwrite) this.#snapshot = undefined;
       const state = await snapshots.take(engine.held, mayOverwrite);
       if (snapshots.place === "disk") return this.#rebase(state, at);
       this.#snapshot = { state, at };
+      if (!mayOverwrite) this.#base = undefined;
       this.#log.areLost = false;
       if (this.#base === undefined) this.#log.dropBefore(at);
     });
+  }
+
+  /** Returns whether the workers can restart from the base. */
+  #isBaseThere(): boolean {
+    return this.#base !== undefined && areFilesThere(this.#base);
   }
 
   /** Gathers the current state in memory, which makes it a snapshot without further cost. */

@@ -150,6 +150,25 @@ folderTest(
   },
 );
 
+folderTest("workers restart from a snapshot if their checkpoint was removed", async (folder) => {
+  const from = join(folder, "from"), losses: number[] = [];
+  for await (const event of run({ directory: from })) {
+    if (event.type === "step") losses.push(event.loss);
+  }
+  await Array.fromAsync(run({ directory: from, overwrite: true }, { steps: 3 }));
+  // Five actions a step: the fault is in the third one.
+  const faults = [{ kind: "throw", worker: 0, afterActions: 12 }] as const;
+  const again: number[] = [], failures: string[] = [];
+  const options = { faults, resume: from };
+  for await (const event of run({ directory: join(folder, "to") }, options)) {
+    if (event.type === "failure") failures.push(event.reason);
+    if (event.type !== "step") continue;
+    again.push(event.loss);
+    if (event.step === 4) Deno.removeSync(from, ALL);
+  }
+  assert.deepEqual([again, failures.length], [losses.slice(3), 1]);
+});
+
 folderTest("a checkpoint that was begun is whole when the loop is left", async (directory) => {
   for await (const event of run({ directory, every: 2 })) {
     if (event.type === "step" && event.step === 3) break;

@@ -107,7 +107,7 @@ export function explainSystemError(error: unknown, args: readonly string[]): unk
     error.message =
       `Cannot run ${command}: each text and array that it makes must fit in memory, ` +
       "a text in 512 MiB, received a larger one; name a smaller file or size";
-  } else if (reason !== "" && !message.startsWith("Cannot ")) {
+  } else if (reason !== "" && !message.includes("Cannot ")) {
     error.message =
       `Cannot use ${path}: it must be a path that this user can use, received ${reason}; ${remedy}`;
   } else if (AT_END.test(message) && remedyIn(message) < IMPLIED) {

@@ -35,7 +35,8 @@ Deno.test("errors of memory, of node:fs and of programs are sentences, others st
   assert.match(said(() => readFileSync("."))!, /^Cannot use .*; name a file$/);
   const spawn = () => new Deno.Command("/nowhere/mpirun").spawn();
   assert.match(said(spawn)!, /^Cannot use \/nowhere\/mpirun: it must be .*, received No such file/);
-  for (const text of ["Cannot continue: a, b", "error: a, b", "Invalid record"]) {
+  const failed = "worker-0 failed: Cannot read /a: b, received No such file (os error 2)";
+  for (const text of ["Cannot continue: a, b", "error: a, b", "Invalid record", failed]) {
     assert.equal((explainSystemError(new Error(text), []) as Error).message, text);
   }
   assert.equal(explainSystemError("text", []), "text");

@@ -83,7 +83,10 @@ export class Outgoing {
     try {
       const conn = await this.connection;
       for (let piece = this.#pieces.shift(); piece; piece = this.#pieces.shift()) {
-        await writeAll(conn, piece);
+        await writeAll(conn, piece).catch((cause) => {
+          const must = `Cannot send to rank ${this.rank}: the connection to it must be open`;
+          throw new Error(`${must}, received ${cause.message}`, { cause });
+        });
       }
     } catch (error) {
       this.#failed(error as Error);

@@ -187,6 +187,11 @@ Deno.test("packets arrive whole and in order, and both ends agree on the buffers
   await Promise.race([all(), failed.promise]);
   transfers.close();
   assert.deepEqual(got, packets.map(summaryOf));
+  outgoing.send(packets[0]!);
+  await assert.rejects(
+    failed.promise,
+    /^Error: Cannot send to rank 1: the connection .*, received /,
+  );
 });
 
 /** Ranks on hosts, in order; the interfaces of each host as name and address. */

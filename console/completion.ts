@@ -4,6 +4,7 @@
  * @module
  */
 
+import { commandLine } from "../actors/options/limits.ts";
 import { type FlagAlias, suggest } from "../actors/options/option.ts";
 import { type CommandSyntax, COMMON_FLAGS, flagsOf } from "./flag.ts";
 import { answersItself, helpOf, parseArguments } from "./parse.ts";
@@ -183,7 +184,7 @@ export const COMPLETION_SYNTAX: CommandSyntax = {
     "  troupe completion fish | source       in ~/.config/fish/config.fish",
     "",
     "Such a program is made by deno install -gA -n troupe jsr:@troupe/troupe/cli, or is an alias:",
-    '  alias troupe="deno task --quiet troupe"',
+    `  alias troupe="${commandLine().replace("task", "task --quiet")}"`,
   ],
   words: Object.keys(SHELLS),
   groups: [{ flags: COMMON_FLAGS }],

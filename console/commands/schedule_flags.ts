@@ -451,7 +451,7 @@ const SHOWING_FLAGS = {
   format: {
     kind: "choice",
     choices: ["grid", "csv", "pytorch", "json", "svg", "trace"],
-    default: "grid",
+    otherwise: "csv, json or svg if --out ends so, or grid",
     help: "output format; pytorch is CSV for PyTorch, trace is for Perfetto",
   },
   out: { kind: "path", value: "FILE", help: "output file" },
@@ -548,6 +548,9 @@ export const SCHEDULE_SYNTAX: CommandSyntax = {
 /** Flags of `troupe schedule`, as the command uses them. */
 export type ScheduleFlags = ReturnType<typeof parseScheduleFlags>;
 
+/** Returns the format that the name of a file ends with. */
+const formatIn = (out = "") => (["csv", "json", "svg"] as const).find((one) => out.endsWith(`.${one}`));
+
 /**
  * Reads the flags of `troupe schedule`; each must be given at most once.
  *
@@ -557,7 +560,8 @@ export type ScheduleFlags = ReturnType<typeof parseScheduleFlags>;
 export function parseScheduleFlags(args: readonly string[]) {
   const { flags, words } = parseArguments(args, FLAGS, { takesWords: true, isStrict: true });
   const { costs: _, ...options } = scheduleOptionsOf(flags);
-  const { "skip-edges": edges, "skip-send": skip, draws, out, format = "grid" as const } = flags;
+  const { "skip-edges": edges, "skip-send": skip, draws, out } = flags;
+  const { format = formatIn(out) ?? "grid" } = flags;
   ensure(
     skip === undefined || edges !== undefined,
     "Cannot use --skip-send: --skip-edges must be given, received none",

@@ -52,6 +52,7 @@ interface ColumnChunk {
   readonly data_page_offset: bigint;
   readonly dictionary_page_offset?: bigint;
   readonly total_compressed_size: bigint;
+  readonly codec: string;
 }
 
 interface Metadata {
@@ -103,6 +104,9 @@ const COMPRESSORS = {
   ZSTD: unpackWith(zstdDecompressSync),
 };
 
+/** Compressions of Parquet files that can be read. */
+const CODECS: readonly string[] = ["UNCOMPRESSED", "SNAPPY", ...Object.keys(COMPRESSORS)];
+
 /**
  * Reads columns of a Parquet file.
  *
@@ -144,6 +148,8 @@ async function parquetRows(
       const must = `the columns must include ${missing}`;
       assertInput(missing.length === 0, "read rows", must, [...there].slice(0, 99).join(", "));
       for (const chunk of chunks.filter(({ path_in_schema: [name] }) => columns.includes(name!))) {
+        const { codec } = chunk, isKnown = CODECS.includes(codec);
+        assertInput(isKnown, "read rows", `its compression must be one of ${CODECS}`, codec);
         const { values, bytes } = countValues(chunk, file, parquetHeader);
         unpacked += bytes;
         const most = `the columns must have at most ${UNPACKED_MAX} bytes when unpacked`;

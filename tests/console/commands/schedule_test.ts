@@ -181,8 +181,10 @@ Deno.test("a CSV file in place of a name is validated and shown", () => {
   assert.match(run("torch.csv", files).output, untrainable);
 });
 
-Deno.test("the output file is returned; without arguments, or with --help, help is printed", () => {
-  assert.equal(run(`1f1b ${SIZE} --format svg --out x.svg`).out, "x.svg");
+Deno.test("the output file is returned, and its ending is the format; without arguments, or with --help, help is printed", () => {
+  const { out, output } = run(`1f1b ${SIZE} --format svg --out x.svg`);
+  assert.equal(out, "x.svg");
+  assert.equal(run(`1f1b ${SIZE} --out x.svg`).output, output);
   assert.equal(run(`1f1b ${SIZE}`).out, undefined);
   for (const args of [[], ["--help"], ["help"]]) {
     assert.match(scheduleCommand(args).output, /^Usage: .*\n(.*\n)* {2}--out FILE/);

@@ -224,6 +224,8 @@ folderTest(
       PARQUET.findIndex((_, at) => values.every((value, i) => PARQUET[at + i] === value));
     // The number of rows, 3, and that of values of the first page, 2, as they are in the file.
     const rows = find(0x16, 6, 0x19, 0x2c) + 1, values = find(0x2c, 0x15, 4) + 2;
+    // The compression of the column x; 14 is LZ4_RAW.
+    const codec = find(0x19, 0x18, 1, "x".charCodeAt(0), 0x15) + 5;
     const large = [0xfe, 0xff, 0xff, 0xff, 0x0f], size = PARQUET.length;
     const longer = new Uint8Array([
       ...PARQUET.subarray(0, rows),
@@ -247,6 +249,7 @@ folderTest(
         /at most 268435456 bytes, and a key in each, received 2147483647 bytes/,
       ],
       [parquetWith(7, 4), damaged],
+      [parquetWith(codec, 14), /compression must be one of UNCOMPRESSED,.*, received LZ4_RAW/],
       [PARQUET, /columns must include z, received x, y, colour, note/, { z: { numbers: ["z"] } }],
       [PARQUET, /a number in the column "colour" of row 1, received "red"/, {
         z: { numbers: ["colour"] },

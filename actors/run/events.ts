@@ -191,8 +191,12 @@ export interface RunHosts extends AsyncDisposable {
   gather(workers: number): Promise<void>;
   /** Returns the number of available hosts. */
   available(): number;
-  /** Returns an engine that lets hosts leave between its steps. */
+  /** Returns an engine that lets hosts leave between its steps, but not all of them. */
   releasing(engine: Engine): Engine;
+  /** Returns whether all hosts want to leave: they wait for `release`. */
+  areLeaving(): boolean;
+  /** Lets all hosts leave that want to. */
+  release(): void;
 }
 
 /** A run with checked options, defaults and a compiled model. */

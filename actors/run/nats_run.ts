@@ -90,11 +90,13 @@ export async function gatherHosts(
       return Object.assign(engine, {
         async step(request: Parameters<Engine["step"]>[0]) {
           const outcome = await step(request);
-          leader.release();
+          if (leader.available > 0) leader.release();
           return outcome;
         },
       });
     },
+    areLeaving: () => leader.available === 0,
+    release: () => leader.release(),
     [Symbol.asyncDispose]: () => leader[Symbol.asyncDispose](),
   };
 }

@@ -174,9 +174,14 @@ export class TrainingRun {
   }
 
   async *#events(): AsyncGenerator<TrainEvent, void> {
-    const { evaluation, runtime, signal, journal } = this.prepared, writer = this.#writer;
+    const { evaluation, runtime, signal, journal, lent } = this.prepared, writer = this.#writer;
     const jobs = this.data instanceof Jobs ? this.data : undefined;
-    const pausesAfter = (step: number) => this.#evaluatesAfter(step) || this.#savesAfter(step);
+    let lastOfHosts = 0; // the step after which all hosts leave
+    const savesAfter = (step: number) => step === lastOfHosts || this.#savesAfter(step);
+    const pausesAfter = (step: number) => {
+      if (lent?.areLeaving()) lastOfHosts = step;
+      return this.#evaluatesAfter(step) || savesAfter(step);
+    };
     if (evaluation?.atStart) yield await this.#evaluate(false);
     const turn = eventTurns();
     for await (const taken of pipelinedSteps(this.engine, this.#requests(), pausesAfter)) {
@@ -186,9 +191,13 @@ export class TrainingRun {
       if (jobs) yield* jobs.ended((read) => this.engine.read(read));
       if (writer) yield* await writer.soFar();
       if (this.#evaluatesAfter(step)) yield await this.#evaluate();
-      if (writer && this.#savesAfter(step)) {
+      if (writer && savesAfter(step)) {
         yield* await writer.ended();
         await this.#save(writer);
+      }
+      if (step === lastOfHosts) {
+        if (writer) yield* await writer.ended();
+        lent!.release();
       }
       if (signal && ["local", "serial"].includes(runtime)) await turn();
     }

@@ -147,6 +147,27 @@ testNeeding(
 
 testNeeding(
   NATS,
+  "nats: hosts that all leave wait until a checkpoint is written",
+  () =>
+    inFolder(async (directory) => {
+      await using server = await TestServer.start(4);
+      const leaving = new AbortController();
+      const hosts = [1, 2, 3, 4].map((number) => server.host(number, leaving.signal));
+      const checkpoint = { directory, config: {} };
+      const nats = { ...natsOf(server, 2500), joinMs: 2500 };
+      const error = await thrownBy(onHosts(server, { nats, checkpoint }, (step) => {
+        if (step === 2) leaving.abort();
+      }));
+      assert.equal((error as Error & { exitCode?: number }).exitCode, 75);
+      await Promise.all(hosts);
+      const resumed = await outcome(SIZES, { ...LAYOUT, runtime: "serial", resume: directory });
+      assert.ok(resumed.bits.losses.length < SIZES.steps - 1);
+      assert.equal(resumed.bits.hash, (await serial("")).bits.hash);
+    }),
+);
+
+testNeeding(
+  NATS,
   "nats: too few hosts, and options that hosts cannot serve, are refused",
   async () => {
     await using server = await TestServer.start(1);

@@ -6,8 +6,8 @@
 
 import { commandLine } from "../actors/options/limits.ts";
 import { type FlagAlias, suggest } from "../actors/options/option.ts";
+import { type Command, defineCommand, ensure } from "./commands/common.ts";
 import { type CommandSyntax, COMMON_FLAGS, flagsOf } from "./flag.ts";
-import { answersItself, helpOf, parseArguments } from "./parse.ts";
 import { print, quoted } from "./terminal.ts";
 
 /** A flag that can be completed. */
@@ -171,47 +171,35 @@ const SHELLS: Readonly<Record<string, (commands: readonly CommandSyntax[]) => st
   fish: fishCompletion,
 };
 
-/** The declaration of `troupe completion`. */
-export const COMPLETION_SYNTAX: CommandSyntax = {
-  name: "completion",
-  summary: "prints a script with which a shell completes commands and flags",
-  usage: ["bash|zsh|fish"],
-  about: [
-    "Prints a script with which a shell completes the commands and flags of a program named troupe:",
-    "",
-    "  source <(troupe completion bash)      in ~/.bashrc",
-    "  source <(troupe completion zsh)       in ~/.zshrc, after compinit",
-    "  troupe completion fish | source       in ~/.config/fish/config.fish",
-    "",
-    "Such a program is made by deno install -gA -n troupe jsr:@troupe/troupe/cli, or is an alias:",
-    `  alias troupe="${commandLine().replace("task", "task --quiet")}"`,
-  ],
-  words: Object.keys(SHELLS),
-  groups: [{ flags: COMMON_FLAGS }],
-};
-
-/**
- * Runs `troupe completion` and returns the exit code.
- *
- * @param commands all commands.
- * @throws {TypeError} (as a rejection) when no shell is named, or it is not supported.
- */
-export function completionCommand(
-  args: readonly string[],
-  commands: readonly CommandSyntax[],
-): Promise<number> {
-  if (args.length === 0) print(helpOf(COMPLETION_SYNTAX));
-  else if (!answersItself(args, COMPLETION_SYNTAX)) {
-    const { words } = parseArguments(args, COMMON_FLAGS, { takesWords: true });
-    const [shell = ""] = words, names = Object.keys(SHELLS);
-    if (words.length !== 1 || !Object.hasOwn(SHELLS, shell)) {
-      throw new TypeError(
+/** `troupe completion`, for all commands. */
+export const completionCommand = (commands: () => readonly CommandSyntax[]): Command =>
+  defineCommand({
+    name: "completion",
+    summary: "prints a script with which a shell completes commands and flags",
+    usage: ["bash|zsh|fish"],
+    about: [
+      "Prints a script with which a shell completes the commands and flags of a program named troupe:",
+      "",
+      "  source <(troupe completion bash)      in ~/.bashrc",
+      "  source <(troupe completion zsh)       in ~/.zshrc, after compinit",
+      "  troupe completion fish | source       in ~/.config/fish/config.fish",
+      "",
+      "Such a program is made by deno install -gA -n troupe jsr:@troupe/troupe/cli, or is an alias:",
+      `  alias troupe="${commandLine().replace("task", "task --quiet")}"`,
+    ],
+    words: Object.keys(SHELLS),
+    flags: COMMON_FLAGS,
+    needsArguments: true,
+    takesWords: true,
+    run: ({ words }) => {
+      const [shell = ""] = words, names = Object.keys(SHELLS);
+      ensure(
+        words.length === 1 && Object.hasOwn(SHELLS, shell),
         `Cannot complete: the shell must be one of ${names.join(", ")}, received ${
           quoted(words.join(" "))
         }${suggest(shell, names)}`,
       );
-    }
-    print(SHELLS[shell]!(commands));
-  }
-  return Promise.resolve(0);
-}
+      print(SHELLS[shell]!(commands()));
+      return 0;
+    },
+  });

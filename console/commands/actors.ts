@@ -20,7 +20,7 @@ import { type HashedModule, hashModule } from "../../actors/sandbox/modules.ts";
 import { type InspectedActor, inspectHashed } from "../../actors/sandbox/host.ts";
 import { COMPONENT_KINDS } from "../../actors/registry/registry_file.ts";
 import { formatTable } from "../../schedules/pictures/grid.ts";
-import { type CommandSyntax, COMMON_FLAGS, type GivenFlags, VERSION } from "../flag.ts";
+import { COMMON_FLAGS, type GivenFlags, VERSION } from "../flag.ts";
 import { inOneLine, print } from "../terminal.ts";
 import { checkWord, type Command, defineCommand, ensure } from "./common.ts";
 
@@ -51,33 +51,6 @@ const ACTORS_WORDS: Readonly<Record<string, readonly [least: number, most: numbe
   add: [2, 2],
   remove: [1, 1],
   verify: [0, 1],
-};
-
-/** The declaration of `troupe actors`. */
-export const ACTORS_SYNTAX: CommandSyntax = {
-  name: "actors",
-  summary: "lists, inspects, adds and verifies actors and components by name",
-  usage: [
-    "list",
-    "inspect SPECIFIER",
-    "add NAME SPECIFIER [flags]",
-    "remove NAME",
-    "verify [NAME]",
-  ],
-  about: [
-    "Names actors and components of training. Names and hashes are in the nearest troupe.json, or in a",
-    'deno.json with the key "actors"; versions of imported packages are in troupe.lock next to it.',
-    "",
-    "A SPECIFIER is jsr:@you/actor@1, npm:you-actor@1, a URL or a path that starts with ./",
-    "The actor of a package is inspected in a process without permissions; other components are",
-    "fetched and hashed, but not run.",
-  ],
-  words: Object.keys(ACTORS_WORDS),
-  groups: [{ flags: ACTORS_FLAGS }],
-  notes: [
-    "Deno's environment variables apply to downloads of modules: DENO_CERT, DENO_DIR, JSR_URL, HTTPS_PROXY.",
-    "Exit codes: 0 done; 1 a hash differs, or modules are not available; 2 bad input.",
-  ],
 };
 
 /** Characters of a schema that are shown. */
@@ -141,12 +114,34 @@ function showComponents(parts: readonly Component[]): string {
 
 type Given = GivenFlags<typeof ACTORS_FLAGS>;
 
-/** Runs `troupe actors`; returns the exit code. */
-export const actorsCommand: Command = defineCommand(
-  ACTORS_SYNTAX,
-  ACTORS_FLAGS,
-  { needsArguments: true, takesWords: true },
-  async ({ words: [what = "", ...names], flags }, { begin }) => {
+/** `troupe actors`. */
+export const actorsCommand: Command = defineCommand({
+  name: "actors",
+  summary: "lists, inspects, adds and verifies actors and components by name",
+  usage: [
+    "list",
+    "inspect SPECIFIER",
+    "add NAME SPECIFIER [flags]",
+    "remove NAME",
+    "verify [NAME]",
+  ],
+  about: [
+    "Names actors and components of training. Names and hashes are in the nearest troupe.json, or in a",
+    'deno.json with the key "actors"; versions of imported packages are in troupe.lock next to it.',
+    "",
+    "A SPECIFIER is jsr:@you/actor@1, npm:you-actor@1, a URL or a path that starts with ./",
+    "The actor of a package is inspected in a process without permissions; other components are",
+    "fetched and hashed, but not run.",
+  ],
+  words: Object.keys(ACTORS_WORDS),
+  flags: ACTORS_FLAGS,
+  notes: [
+    "Deno's environment variables apply to downloads of modules: DENO_CERT, DENO_DIR, JSR_URL, HTTPS_PROXY.",
+    "Exit codes: 0 done; 1 a hash differs, or modules are not available; 2 bad input.",
+  ],
+  needsArguments: true,
+  takesWords: true,
+  run: async ({ words: [what = "", ...names], flags }, { begin }) => {
     checkWord("actors", what, Object.keys(ACTORS_WORDS));
     const [least, most] = ACTORS_WORDS[what]!,
       must = least === most ? least : `${least} or ${most}`;
@@ -163,7 +158,7 @@ export const actorsCommand: Command = defineCommand(
     else list(flags);
     return 0;
   },
-);
+});
 
 function list({ kind, json }: Given): void {
   const parts = openRegistry().list(kind);

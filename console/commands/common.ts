@@ -6,53 +6,73 @@
 
 import { suggest } from "../../actors/options/option.ts";
 import type { CommandContext } from "../command.ts";
-import type { CommandSyntax, Flags } from "../flag.ts";
 import {
-  answersItself,
-  type Arguments,
-  helpOf,
-  parseArguments,
-  parseFlags,
-  type ParseOptions,
-} from "../parse.ts";
+  type CommandSyntax,
+  type Flags,
+  type FlagValues,
+  type GivenFlags,
+  withDefaults,
+} from "../flag.ts";
+import { answersItself, helpOf, parseArguments, parseFlags, type ParseOptions } from "../parse.ts";
 import { print, quoted } from "../terminal.ts";
 
 /** The context of a command; without a signal, nothing interrupts it. */
 export type Context = Pick<CommandContext, "begin"> & Partial<CommandContext>;
 
-/** Runs a command; returns its exit code. */
-export type Command = (args: readonly string[], context: Context) => Promise<number>;
+/** A command: its declaration, and the function that runs it and returns the exit code. */
+export interface Command<C = Context> {
+  readonly syntax: CommandSyntax;
+  readonly run: (args: readonly string[], context: C) => Promise<number>;
+}
 
-/** Options of a command. */
-interface DefineOptions extends ParseOptions {
+/** The parsed arguments of a command. */
+interface CommandArguments<T extends Flags> {
+  /** Arguments that are not flags. */
+  readonly words: readonly string[];
+  /** Values of the given flags by name. */
+  readonly given: GivenFlags<T>;
+  /** The same, with the defaults of the others. */
+  readonly flags: FlagValues<T>;
+  /** The arguments as typed. */
+  readonly args: readonly string[];
+}
+
+/** The declaration of a command with its function. */
+interface CommandDefinition<T extends Flags> extends Omit<CommandSyntax, "groups">, ParseOptions {
+  /** All its flags. */
+  readonly flags: T;
+  /** Default: one group without a title. */
+  readonly groups?: CommandSyntax["groups"];
   /** True if the command prints its help if it has no arguments. */
   readonly needsArguments?: boolean;
   /** The name in the help of a first argument that must not be a flag. */
   readonly subject?: string;
+  readonly run: (given: CommandArguments<T>, context: Context) => number | Promise<number>;
 }
 
-/**
- * Returns a command that answers `--help` and `--version`, and otherwise runs with its arguments.
- *
- * @param flags all flags of `syntax`.
- */
-export const defineCommand = <const T extends Flags>(
-  syntax: CommandSyntax,
-  flags: T,
-  { needsArguments = false, subject, ...options }: DefineOptions,
-  run: (given: Arguments<T>, context: Context, args: readonly string[]) => Promise<number>,
-): Command =>
-async (args, context) => {
-  if (needsArguments && args.length === 0) return print(helpOf(syntax)), 0;
-  if (answersItself(args, syntax)) return 0;
-  if (subject === undefined) return await run(parseArguments(args, flags, options), context, args);
-  const [first = "", ...rest] = args;
-  ensure(
-    !first.startsWith("-"),
-    `Cannot ${syntax.name}: the first argument must be ${subject}, received ${first}`,
-  );
-  return await run({ words: [first], flags: parseFlags(rest, flags) }, context, args);
-};
+/** Returns a command that answers `--help` and `--version`, and otherwise runs with its arguments. */
+export function defineCommand<const T extends Flags>(
+  { flags, groups = [{ flags }], needsArguments, subject, run, ...syntax }: CommandDefinition<T>,
+): Command {
+  const all = { ...syntax, groups };
+  return {
+    syntax: all,
+    async run(args, context) {
+      if (needsArguments && args.length === 0) return print(helpOf(all)), 0;
+      if (answersItself(args, all)) return 0;
+      const [first = ""] = args;
+      ensure(
+        subject === undefined || !first.startsWith("-"),
+        `Cannot ${syntax.name}: the first argument must be ${subject}, received ${first}`,
+      );
+      const parsed = subject === undefined
+        ? parseArguments(args, flags, syntax)
+        : { words: [first], flags: parseFlags(args.slice(1), flags) };
+      const { words, flags: given } = parsed;
+      return await run({ words, given, flags: withDefaults(flags, given), args }, context);
+    },
+  };
+}
 
 /** Throws an error unless a condition holds. */
 export function ensure(

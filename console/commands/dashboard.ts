@@ -4,19 +4,14 @@
  * @module
  */
 
-import {
-  type CommandSyntax,
-  COMMON_FLAGS,
-  DASHBOARD_COMMAND_FLAGS,
-  withDefaults,
-} from "../flag.ts";
+import { COMMON_FLAGS, DASHBOARD_COMMAND_FLAGS } from "../flag.ts";
 import { quoted } from "../terminal.ts";
 import { type Command, defineCommand, ensure, serveUntilSignal } from "./common.ts";
 
 const FLAGS = { ...DASHBOARD_COMMAND_FLAGS, ...COMMON_FLAGS } as const;
 
-/** The declaration of `troupe dashboard`. */
-export const DASHBOARD_SYNTAX: CommandSyntax = {
+/** Runs `troupe dashboard` until a signal ends it. */
+export const dashboardCommand: Command = defineCommand({
   name: "dashboard",
   summary: "shows a run in a browser, also a running one",
   usage: ["RUN [flags]"],
@@ -25,16 +20,12 @@ export const DASHBOARD_SYNTAX: CommandSyntax = {
     "until Ctrl-C, and updates while the run continues. It shows the pipeline for runs with --dashboard",
     "or --trace, which record some of their steps.",
   ],
-  groups: [{ flags: FLAGS }],
+  flags: FLAGS,
   notes: ["Exit codes: 2 bad input; 130 ended by a signal."],
-};
-
-/** Runs `troupe dashboard` until a signal ends it. */
-export const dashboardCommand: Command = defineCommand(
-  DASHBOARD_SYNTAX,
-  FLAGS,
-  { needsArguments: true, takesWords: true, isStrict: true },
-  async ({ words, flags }, context) => {
+  needsArguments: true,
+  takesWords: true,
+  isStrict: true,
+  run: async ({ words, flags }, context) => {
     const received = quoted(words.join(" "));
     ensure(
       words.length === 1,
@@ -42,14 +33,13 @@ export const dashboardCommand: Command = defineCommand(
     );
     const { followRun } = await import("../dashboard/follow.ts");
     const { serveDashboard } = await import("../dashboard/serve.ts");
-    const { port } = withDefaults(FLAGS, flags);
-    const server = serveDashboard(await followRun(words[0]!), port);
+    const server = serveDashboard(await followRun(words[0]!), flags.port);
     return await serveUntilSignal("Dashboard", server, context);
   },
-);
+});
 
-/** The declaration of `troupe playground`. */
-export const PLAYGROUND_SYNTAX: CommandSyntax = {
+/** Runs `troupe playground` until a signal ends it. */
+export const playgroundCommand: Command = defineCommand({
   name: "playground",
   summary: "a page to play with schedules in a browser",
   usage: ["[flags]"],
@@ -57,20 +47,13 @@ export const PLAYGROUND_SYNTAX: CommandSyntax = {
     "The page computes, draws and compares two schedules while you change workers, micro-batches and",
     "costs. It is served on this machine only, until Ctrl-C. deno task docs writes it as one file.",
   ],
-  groups: [{ flags: FLAGS }],
+  flags: FLAGS,
   notes: ["Exit codes: 2 bad input; 130 ended by a signal."],
-};
-
-/** Runs `troupe playground` until a signal ends it. */
-export const playgroundCommand: Command = defineCommand(
-  PLAYGROUND_SYNTAX,
-  FLAGS,
-  { needsArguments: false, takesWords: false, isStrict: true },
-  async ({ flags }, context) => {
+  isStrict: true,
+  run: async ({ flags }, context) => {
     const { playgroundPage } = await import("../playground/build.ts");
     const { servePage } = await import("../dashboard/serve.ts");
-    const { port } = withDefaults(FLAGS, flags);
-    const server = servePage(await playgroundPage(), port);
+    const server = servePage(await playgroundPage(), flags.port);
     return await serveUntilSignal("Playground", server, context);
   },
-);
+});

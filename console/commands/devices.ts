@@ -18,7 +18,7 @@ import {
   webgpuAdapters,
 } from "../../kernels/internal.ts";
 import { formatTable } from "../../schedules/pictures/grid.ts";
-import { type CommandSyntax, COMMON_FLAGS, ONEDNN_FLAG } from "../flag.ts";
+import { COMMON_FLAGS, ONEDNN_FLAG } from "../flag.ts";
 import { print, printError } from "../terminal.ts";
 import { type Command, defineCommand } from "./common.ts";
 
@@ -28,8 +28,8 @@ const FLAGS = {
   ...COMMON_FLAGS,
 } as const;
 
-/** The declaration of `troupe devices`. */
-export const DEVICES_SYNTAX: CommandSyntax = {
+/** `troupe devices`. */
+export const devicesCommand: Command = defineCommand({
   name: "devices",
   summary: "lists the devices of this machine, and the choice of --device auto",
   usage: ["[--json] [--onednn FILE]"],
@@ -39,16 +39,9 @@ export const DEVICES_SYNTAX: CommandSyntax = {
     "",
     "Like a run, it fetches ONNX Runtime's library if that is missing.",
   ],
-  groups: [{ flags: FLAGS }],
+  flags: FLAGS,
   notes: ["Exit codes: 0 listed; 2 bad input."],
-};
-
-/** Runs `troupe devices`; returns the exit code. */
-export const devicesCommand: Command = defineCommand(
-  DEVICES_SYNTAX,
-  FLAGS,
-  {},
-  async ({ flags: { json, onednn } }, { begin }) => {
+  run: async ({ flags: { json, onednn } }, { begin }) => {
     begin();
     const devices: Availability[] = [];
     for (const name of DEVICE_NAMES) devices.push(await availability(name));
@@ -61,7 +54,7 @@ export const devicesCommand: Command = defineCommand(
     } else describe(devices, found, auto, bf16).forEach(print);
     return 0;
   },
-);
+});
 
 type Availability = Awaited<ReturnType<typeof availability>>;
 

@@ -21,7 +21,7 @@ import { type Exploration, explore, type ExploreOptions } from "../../actors/sim
 import { type Fault, FAULT_KINDS } from "../../actors/simulation/faults.ts";
 import { writeJournal } from "../../actors/simulation/journal_writer.ts";
 import { scheduleNames } from "../../schedules/mod.ts";
-import { type CommandSyntax, COMMON_FLAGS, withDefaults } from "../flag.ts";
+import { COMMON_FLAGS } from "../flag.ts";
 import { print, printError } from "../terminal.ts";
 import { type Command, defineCommand, ensure, readSomeOf } from "./common.ts";
 
@@ -57,22 +57,6 @@ const EXPLORE_FLAGS = {
   ...COMMON_FLAGS,
 } as const;
 
-/** The declaration of `troupe explore`. */
-export const EXPLORE_SYNTAX: CommandSyntax = {
-  name: "explore",
-  summary: "runs a scenario in many orders of its messages",
-  usage: ["EXAMPLE [flags]"],
-  about: [
-    "Runs a scenario in many orders of its messages, under a virtual clock, until one fails.",
-    "",
-    "EXAMPLE is the name of a schedule, whose training is simulated with real actors and small sums",
-    'instead of kernels, or the path of a module that exports "scenario".',
-  ],
-  words: scheduleNames(),
-  groups: [{ flags: EXPLORE_FLAGS }],
-  notes: ["Exit codes: 0 no failure; 1 a run failed; 2 bad input; 3 a run did not end."],
-};
-
 /** The configuration in the journal of an explored run. */
 interface ExploredRun {
   /** The name or the module of the scenario. */
@@ -86,13 +70,23 @@ interface ExploredRun {
 /** Kinds of failures in which a run does not end; they have their own exit code. */
 const LIVENESS: readonly string[] = ["deadlock", "livelock", "liveness"];
 
-/** Runs `troupe explore`; returns the exit code. */
-export const exploreCommand: Command = defineCommand(
-  EXPLORE_SYNTAX,
-  EXPLORE_FLAGS,
-  { needsArguments: true, subject: "an EXAMPLE" },
-  async ({ words: [name = ""], flags: given }, { begin }) => {
-    const flags = withDefaults(EXPLORE_FLAGS, given);
+/** `troupe explore`. */
+export const exploreCommand: Command = defineCommand({
+  name: "explore",
+  summary: "runs a scenario in many orders of its messages",
+  usage: ["EXAMPLE [flags]"],
+  about: [
+    "Runs a scenario in many orders of its messages, under a virtual clock, until one fails.",
+    "",
+    "EXAMPLE is the name of a schedule, whose training is simulated with real actors and small sums",
+    'instead of kernels, or the path of a module that exports "scenario".',
+  ],
+  words: scheduleNames(),
+  flags: EXPLORE_FLAGS,
+  notes: ["Exit codes: 0 no failure; 1 a run failed; 2 bad input; 3 a run did not end."],
+  needsArguments: true,
+  subject: "an EXAMPLE",
+  run: async ({ words: [name = ""], flags }, { begin }) => {
     const example = await findExample(name, flags.faults !== undefined);
     const strategy = STRATEGIES[flags.strategy]!();
     ensure(
@@ -122,7 +116,7 @@ export const exploreCommand: Command = defineCommand(
     print(ends.summary(explored));
     return 0;
   },
-);
+});
 
 const number = (value: number) => value.toLocaleString("en");
 

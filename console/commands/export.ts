@@ -19,7 +19,7 @@ import {
   type OnnxFile,
   parseTokenizer,
 } from "../../kernels/mod.ts";
-import { type CommandSyntax, COMMON_FLAGS, type FlagValues, withDefaults } from "../flag.ts";
+import { COMMON_FLAGS, type FlagValues } from "../flag.ts";
 import { runPath } from "../../actors/run_folder/read.ts";
 import { inOneLine, print, printError, quoted } from "../terminal.ts";
 import { keptStarts } from "../train/data_files.ts";
@@ -74,23 +74,6 @@ const FLAGS = {
   },
   ...COMMON_FLAGS,
 } as const;
-
-/** The declaration of `troupe export`. */
-export const EXPORT_SYNTAX: CommandSyntax = {
-  name: "export",
-  summary: "writes a trained model in the format of another program",
-  usage: [
-    "RUN --format hf [--merge] --out DIR",
-    "RUN --format onnx [--model FILE.onnx] --out FILE.onnx",
-    "RUN --format peft --out DIR",
-  ],
-  about: [
-    "RUN is the folder of a run or its name below runs/, for its newest checkpoint; the folder of one",
-    "checkpoint; or a folder of Hugging Face with a GPT-2 or a Llama.",
-  ],
-  groups: [{ flags: FLAGS }],
-  notes: ["Exit codes: 0 done; 1 it failed and wrote nothing; 2 bad input."],
-};
 
 const DTYPES = { f32: "F32", f16: "F16", bf16: "BF16" } as const;
 
@@ -242,12 +225,23 @@ const FORMAT_FLAGS = { dtype: "hf", tokenizer: "hf", model: "onnx" } as const;
 /** Most tries to read a checkpoint. */
 const TRIES_MAX = 20;
 
-/** Runs `troupe export`; returns the exit code. */
-export const exportCommand: Command = defineCommand(
-  EXPORT_SYNTAX,
-  FLAGS,
-  { takesWords: true },
-  async ({ flags: given, words }, { begin, signal }) => {
+/** `troupe export`. */
+export const exportCommand: Command = defineCommand({
+  name: "export",
+  summary: "writes a trained model in the format of another program",
+  usage: [
+    "RUN --format hf [--merge] --out DIR",
+    "RUN --format onnx [--model FILE.onnx] --out FILE.onnx",
+    "RUN --format peft --out DIR",
+  ],
+  about: [
+    "RUN is the folder of a run or its name below runs/, for its newest checkpoint; the folder of one",
+    "checkpoint; or a folder of Hugging Face with a GPT-2 or a Llama.",
+  ],
+  flags: FLAGS,
+  notes: ["Exit codes: 0 done; 1 it failed and wrote nothing; 2 bad input."],
+  takesWords: true,
+  run: async ({ given, flags, words }, { begin, signal }) => {
     const { format, out } = given;
     checkCount("export", "runs", words.length, [1]);
     const formats = FLAGS.format.choices.join(", ");
@@ -262,7 +256,7 @@ export const exportCommand: Command = defineCommand(
       );
     }
     await checkNew(out, makes);
-    const look = () => find(runPath(words[0]!), withDefaults(FLAGS, given));
+    const look = () => find(runPath(words[0]!), flags);
     let found = await look();
     begin();
     begin(""); // from here Ctrl-C ends it and leaves nothing
@@ -282,4 +276,4 @@ export const exportCommand: Command = defineCommand(
     print(`${inOneLine(found.path)} is exported to ${inOneLine(out)}`);
     return 0;
   },
-);
+});

@@ -14,7 +14,7 @@ import {
   type Tokenizer,
 } from "../../kernels/mod.ts";
 import { readNumbers } from "../../actors/options/limits.ts";
-import { type CommandSyntax, COMMON_FLAGS, DEVICE_FLAG, withDefaults } from "../flag.ts";
+import { COMMON_FLAGS, DEVICE_FLAG } from "../flag.ts";
 import { runPath } from "../../actors/run_folder/read.ts";
 import { escapeControls, printError, writeAll } from "../terminal.ts";
 import { type Command, defineCommand, ensure } from "./common.ts";
@@ -132,22 +132,15 @@ const FLAGS = {
   ...COMMON_FLAGS,
 } as const;
 
-/** The declaration of `troupe generate`. */
-export const GENERATE_SYNTAX: CommandSyntax = {
+/** `troupe generate`. */
+export const generateCommand: Command = defineCommand({
   name: "generate",
   summary: "samples text from a checkpoint",
   usage: ["--from RUN [flags]"],
-  groups: [{ flags: FLAGS }],
+  flags: FLAGS,
   notes: ["Exit codes: 0 done; 1 it failed; 2 bad input."],
-};
-
-/** Runs `troupe generate`; returns the exit code. */
-export const generateCommand: Command = defineCommand(
-  GENERATE_SYNTAX,
-  FLAGS,
-  {},
-  async ({ flags: given }, { begin, signal }) => {
-    const flags = withDefaults(FLAGS, given), { from, tokens, temperature, seed, slide } = flags;
+  run: async ({ given, flags }, { begin, signal }) => {
+    const { from, tokens, temperature, seed, slide } = flags;
     ensure(from !== undefined, "Cannot generate: --from must name a checkpoint's folder");
     const found = await findTrainedDecoder("generate", "--from", runPath(from), flags.ema);
     const trained = merged(await withAdapter(found, flags.adapter));
@@ -176,7 +169,7 @@ export const generateCommand: Command = defineCommand(
     device.close();
     return signal?.aborted ? 130 : 0;
   },
-);
+});
 
 /** Returns the ids before the generated ones: those of `--ids`, or of a text. */
 async function promptOf(

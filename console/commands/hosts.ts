@@ -9,7 +9,7 @@ import { checkNew, writeNewFolder } from "../../actors/checkpoints/write.ts";
 import { SECONDS } from "../../actors/options/train_fields.ts";
 import { JOIN_MS, lendHost } from "../../actors/run/nats_run.ts";
 import { isRunName, makeCredentials } from "../../actors/transports/nats/connection.ts";
-import { type CommandSyntax, COMMON_FLAGS, withDefaults } from "../flag.ts";
+import { COMMON_FLAGS } from "../flag.ts";
 import { inOneLine, print, printError, quoted } from "../terminal.ts";
 import { checkCount, checkWord, type Command, defineCommand, ensure } from "./common.ts";
 
@@ -38,8 +38,8 @@ const JOIN_FLAGS = {
   ...COMMON_FLAGS,
 } as const;
 
-/** The declaration of `troupe join`. */
-export const JOIN_SYNTAX: CommandSyntax = {
+/** `troupe join`. */
+export const joinCommand: Command = defineCommand({
   name: "join",
   summary: "lends this machine to a run of --runtime nats",
   usage: ["URL --run-name NAME --nats-creds FILE [--join-timeout SECONDS]"],
@@ -48,22 +48,16 @@ export const JOIN_SYNTAX: CommandSyntax = {
     "no files of the run, but the same versions of Troupe and Deno, and a CPU of the same kind.",
     "It runs what the leader of the run sends, so join only a run that you trust.",
   ],
-  groups: [{ flags: JOIN_FLAGS }],
+  flags: JOIN_FLAGS,
   notes: [
     "On Ctrl-C or SIGTERM it leaves after the step under way.",
     "",
     "Exit codes: 0 the run is over, or this host has left; 2 bad input; 1 refused by the run; 75 the",
     "run is lost: join again.",
   ],
-};
-
-/** Runs `troupe join`; returns the exit code. */
-export const joinCommand: Command = defineCommand(
-  JOIN_SYNTAX,
-  JOIN_FLAGS,
-  { takesWords: true, needsArguments: true },
-  async ({ words, flags: given }, { begin, signal }) => {
-    const flags = withDefaults(JOIN_FLAGS, given);
+  takesWords: true,
+  needsArguments: true,
+  run: async ({ words, flags }, { begin, signal }) => {
     checkCount("join", "addresses of a server", words.length, [1]);
     const { "run-name": run, "nats-creds": credentials, "join-timeout": seconds } = flags;
     checkRunName("join", run);
@@ -75,7 +69,7 @@ export const joinCommand: Command = defineCommand(
     });
     return 0;
   },
-);
+});
 
 function checkRunName(cannot: string, name: string | undefined): asserts name is string {
   ensure(
@@ -99,8 +93,8 @@ const CREDS_FLAGS = {
   ...COMMON_FLAGS,
 } as const;
 
-/** The declaration of `troupe nats`. */
-export const NATS_SYNTAX: CommandSyntax = {
+/** `troupe nats`. */
+export const natsCommand: Command = defineCommand({
   name: "nats",
   summary: "writes the configuration of a server of NATS, and credentials of a run's hosts",
   usage: ["creds --run-name NAME [--hosts N] [--listen ADDRESS:PORT] [--out DIR]"],
@@ -110,17 +104,12 @@ export const NATS_SYNTAX: CommandSyntax = {
     "own: it may publish under its own number only.",
   ],
   words: ["creds"],
-  groups: [{ flags: CREDS_FLAGS }],
+  flags: CREDS_FLAGS,
   notes: ["Exit codes: 0 written; 1 they cannot be written; 2 bad input."],
-};
-
-/** Runs `troupe nats`; returns the exit code. */
-export const natsCommand: Command = defineCommand(
-  NATS_SYNTAX,
-  CREDS_FLAGS,
-  { takesWords: true, needsArguments: true },
-  async ({ words, flags }, { begin }) => {
-    const { "run-name": run, hosts, listen, out } = withDefaults(CREDS_FLAGS, flags);
+  takesWords: true,
+  needsArguments: true,
+  run: async ({ words, flags }, { begin }) => {
+    const { "run-name": run, hosts, listen, out } = flags;
     checkCount("write credentials", "words", words.length, [1]);
     checkWord("nats", words[0]!, ["creds"], "creds");
     checkRunName("write credentials", run);
@@ -141,4 +130,4 @@ export const natsCommand: Command = defineCommand(
     print(inOneLine(`Wrote ${files} to ${out}`));
     return 0;
   },
-);
+});

@@ -170,32 +170,19 @@ export const PLAN_FLAGS = {
   ...SHOWING_FLAGS,
 } as const;
 
+/** The flags of `troupe plan` in groups, for its help. */
+export const PLAN_GROUPS: CommandSyntax["groups"] = [
+  {
+    title: "The model, as for troupe train; by default that of the profile:",
+    flags: PLANNED_FLAGS,
+  },
+  { title: "The machine:", flags: PLACE_FLAGS },
+  { title: "The search:", flags: CHOICE_FLAGS },
+  { title: "Output:", flags: SHOWING_FLAGS },
+];
+
 /** The values of the flags. */
 export type PlanFlags = FlagValues<typeof PLAN_FLAGS>;
-
-/** The declaration of `troupe plan`. */
-export const PLAN_SYNTAX: CommandSyntax = {
-  name: "plan",
-  summary: "finds the schedule, depth, replicas and micro-batch that train a model fastest",
-  usage: ["--profile FILE --batch B [flags]", "--profile FILE --batch B --emit [RANK] [flags]"],
-  about: [
-    "Tries each schedule with each depth D and D·W = P (and fewer devices), each micro-batch B, chunks,",
-    "waves, slices, pipelines, limits and ways to recompute. Plans that cannot fit or be among the best are not simulated.",
-    "For the best plans, buckets and k of the all-reduce are tried too, and the fastest layout by the",
-    "profile (up to 16 stages, 128 layers and 1024 forwards). Plans whose times overlap within the profile's",
-    "spread are equal; the least memory comes first. The same profile gives the same plan.",
-  ],
-  groups: [
-    {
-      title: "The model, as for troupe train; by default that of the profile:",
-      flags: PLANNED_FLAGS,
-    },
-    { title: "The machine:", flags: PLACE_FLAGS },
-    { title: "The search:", flags: CHOICE_FLAGS },
-    { title: "Output:", flags: SHOWING_FLAGS },
-  ],
-  notes: ["Exit codes: 0 planned; 2 bad input, or a model that fits nowhere."],
-};
 
 /** The model of a plan. */
 export interface PlannedModel {

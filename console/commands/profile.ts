@@ -29,14 +29,7 @@ import { isolationFor } from "../../actors/run/devices.ts";
 import { gpt2, PRECISIONS, RECOMPUTE_POLICIES } from "../../kernels/mod.ts";
 import { resolveDevice, resolveDevices } from "../../kernels/internal.ts";
 import { formatTable } from "../../schedules/pictures/grid.ts";
-import {
-  type CommandSyntax,
-  COMMON_FLAGS,
-  DEVICE_FLAG,
-  type FlagValues,
-  type GivenFlags,
-  withDefaults,
-} from "../flag.ts";
+import { COMMON_FLAGS, DEVICE_FLAG, type FlagValues, type GivenFlags } from "../flag.ts";
 import { refuseOthers } from "../parse.ts";
 import { inOneLine, print, printError, writeOutput } from "../terminal.ts";
 import {
@@ -137,37 +130,6 @@ const PROFILE_FLAGS = { ...MODEL, ...MEASURING, ...COMMON_FLAGS } as const;
 
 type ProfileFlags = FlagValues<typeof PROFILE_FLAGS>;
 
-/** The declaration of `troupe profile`. */
-export const PROFILE_SYNTAX: CommandSyntax = {
-  name: "profile",
-  summary: "measures the costs of layers, messages and steps on this machine",
-  usage: [
-    "--out FILE [flags]",
-    "--from-trace FILE --out FILE [flags]",
-    "check [--seed N] [--json] [flags]",
-  ],
-  about: [
-    "Measures the time of each kind of layer for one micro-batch while 1, 2, 4 … workers compute at",
-    "the same time, the latency and bandwidth of messages, the optimizer, and the start and end of a",
-    "step. Predictions are made from this file.",
-    "",
-    "check predicts and measures the steps of 14 configurations of schedules, workers, sizes of a",
-    "micro-batch, recomputation and uneven stages (22 on four cores or more); with --seed, of 16 that",
-    "are drawn. While other programs use more than 5 % of the machine, it ends: not calibrated.",
-  ],
-  words: ["check"],
-  groups: [
-    { title: "The model whose layers are measured:", flags: MODEL },
-    { title: "The measurement:", flags: { ...MEASURING, ...COMMON_FLAGS } },
-  ],
-  notes: [
-    "Other programs slow down the measurement: close them.",
-    "",
-    "Exit codes: 0 done, for check: median error within 5 %, each within 12 %; 1 a check with larger",
-    "errors or without calibration, or a failure; 2 bad input.",
-  ],
-};
-
 /** A model to measure. */
 interface MeasuredModel {
   /** Builds the model for micro-batches of a size. */
@@ -257,13 +219,40 @@ function tracedProfile(path: string, given: readonly number[] = []): Profile {
   return profileOfTrace({ ...about, transport, replicas, microBatch }, steps);
 }
 
-/** Runs `troupe profile`; returns the exit code. */
-export const profileCommand: Command = defineCommand(
-  PROFILE_SYNTAX,
-  PROFILE_FLAGS,
-  { needsArguments: true, takesWords: true },
-  async ({ words, flags: given }, context) => {
-    const [word, ...more] = words, flags = withDefaults(PROFILE_FLAGS, given);
+/** `troupe profile`. */
+export const profileCommand: Command = defineCommand({
+  name: "profile",
+  summary: "measures the costs of layers, messages and steps on this machine",
+  usage: [
+    "--out FILE [flags]",
+    "--from-trace FILE --out FILE [flags]",
+    "check [--seed N] [--json] [flags]",
+  ],
+  about: [
+    "Measures the time of each kind of layer for one micro-batch while 1, 2, 4 … workers compute at",
+    "the same time, the latency and bandwidth of messages, the optimizer, and the start and end of a",
+    "step. Predictions are made from this file.",
+    "",
+    "check predicts and measures the steps of 14 configurations of schedules, workers, sizes of a",
+    "micro-batch, recomputation and uneven stages (22 on four cores or more); with --seed, of 16 that",
+    "are drawn. While other programs use more than 5 % of the machine, it ends: not calibrated.",
+  ],
+  words: ["check"],
+  flags: PROFILE_FLAGS,
+  groups: [
+    { title: "The model whose layers are measured:", flags: MODEL },
+    { title: "The measurement:", flags: { ...MEASURING, ...COMMON_FLAGS } },
+  ],
+  notes: [
+    "Other programs slow down the measurement: close them.",
+    "",
+    "Exit codes: 0 done, for check: median error within 5 %, each within 12 %; 1 a check with larger",
+    "errors or without calibration, or a failure; 2 bad input.",
+  ],
+  needsArguments: true,
+  takesWords: true,
+  run: async ({ words, given, flags }, context) => {
+    const [word, ...more] = words;
     if (word === "check" && more.length === 0) {
       refuseOthers("check", ["device", "workers", "json", "seed"], given);
       return await check(flags, context);
@@ -272,7 +261,7 @@ export const profileCommand: Command = defineCommand(
     ensure(
       word === undefined,
       `Cannot run "${subcommand}": it must be check, or flags alone${
-        suggest(`${word}`, PROFILE_SYNTAX.words!)
+        suggest(`${word}`, ["check"])
       }`,
     );
     ensure(
@@ -292,7 +281,7 @@ export const profileCommand: Command = defineCommand(
     writeProfile(profile, flags);
     return 0;
   },
-);
+});
 
 /** Milliseconds for which a round measures each model under each load. */
 const PROBE_MS = 500;

@@ -24,19 +24,13 @@ import { describeStep } from "../../actors/simulation/shrink.ts";
 import { simulate } from "../../actors/simulation/simulate.ts";
 import { checkInputFile } from "../../kernels/internal.ts";
 import { scheduleNames } from "../../schedules/mod.ts";
-import type { CommandContext } from "../command.ts";
-import {
-  type CommandSyntax,
-  COMMON_FLAGS,
-  DASHBOARD_FLAGS,
-  type Flags,
-  type GivenFlags,
-} from "../flag.ts";
+import { COMMON_FLAGS, DASHBOARD_FLAGS, type Flags, type GivenFlags } from "../flag.ts";
 import { parseFlags, rawArguments } from "../parse.ts";
 import { isCount } from "../run_files/timeline_file.ts";
 import { inOneLine, print, quietly } from "../terminal.ts";
 import { shellWord } from "../train/data_files.ts";
 import { TRAIN_FLAGS } from "../train/flags.ts";
+import { TRAIN_MODULE, trainCommand } from "../train/train.ts";
 import { checkCount, checkWord, type Command, defineCommand, ensure } from "./common.ts";
 import { singleActorFactory } from "./replay_actor.ts";
 import { type BoxedWorker, replayWorker } from "./replay_box.ts";
@@ -118,8 +112,8 @@ function cellsOf(step: StepRecord, first: number): readonly string[] {
     .map(inOneLine);
 }
 
-/** The declaration of `troupe journal`. */
-export const JOURNAL_SYNTAX: CommandSyntax = {
+/** `troupe journal`. */
+export const journalCommand: Command = defineCommand({
   name: "journal",
   summary: "shows a journal, or the first difference of two",
   usage: ["show JOURNAL", "diff JOURNAL JOURNAL"],
@@ -129,17 +123,12 @@ export const JOURNAL_SYNTAX: CommandSyntax = {
     "Two journals are compared actor by actor, as real workers share no clock.",
   ],
   words: ["show", "diff"],
-  groups: [{ flags: COMMON_FLAGS }],
+  flags: COMMON_FLAGS,
   notes: ["Exit codes: 0 shown, or no difference; 1 a difference; 2 bad input."],
-};
-
-/** Runs `troupe journal`; returns the exit code. */
-export const journalCommand: Command = defineCommand(
-  JOURNAL_SYNTAX,
-  COMMON_FLAGS,
-  { needsArguments: true, takesWords: true },
-  async ({ words: [what = "", ...paths] }, { begin }) => {
-    checkWord("journal", what, JOURNAL_SYNTAX.words!, "show or diff");
+  needsArguments: true,
+  takesWords: true,
+  run: async ({ words: [what = "", ...paths] }, { begin }) => {
+    checkWord("journal", what, ["show", "diff"], "show or diff");
     checkCount(what, "journals", paths.length, [what === "show" ? 1 : 2]);
     paths.forEach((path) => checkInputFile(path));
     const [first, second] = await Promise.all(paths.map((path) => readJournal(path)));
@@ -149,7 +138,7 @@ export const journalCommand: Command = defineCommand(
     print(difference ?? "No difference.");
     return difference === undefined ? 0 : 1;
   },
-);
+});
 
 /** Returns the first step at which the first differing actor differs. */
 function differenceOf(one: Journal, other: Journal): string | undefined {
@@ -231,77 +220,58 @@ const REPLAY_FLAGS = {
 
 type ReplayFlags = GivenFlags<typeof REPLAY_FLAGS>;
 
-/** The declaration of `troupe replay`. */
-export const REPLAY_SYNTAX: CommandSyntax = {
-  name: "replay",
-  summary: "repeats a recorded run and compares every step",
-  usage: ["JOURNAL [flags]", "BLACK-BOX --actor ID [flags]"],
-  about: [
-    "Repeats a recorded run and compares every message, state and hash with the journal.",
-  ],
-  groups: [{ flags: REPLAY_FLAGS }],
-  notes: [
-    "A journal may come from an untrusted source: only files that are named here are opened, and its",
-    "sizes are bounded.",
-    "",
-    "Exit codes: 0 the same as recorded; 1 different; 2 bad input.",
-  ],
-};
-
-/** The program that trains. */
-interface TrainProgram {
-  /** URL of its module. */
-  readonly module: string;
-  /** Runs it with its arguments. */
-  readonly run: (args: readonly string[], context: CommandContext) => Promise<number>;
-}
-
 /** A replay that has reached the step of `--until`. */
 class Reached extends Error {}
 
 /** Steps that are printed if a replay stops early. */
 const STEPS_SHOWN = 20;
 
-/**
- * Runs `troupe replay`; returns the exit code.
- *
- * @param train repeats a recorded training run, in the system of its context.
- */
-export const replayCommand = (
-  args: readonly string[],
-  context: CommandContext,
-  train: TrainProgram,
-): Promise<number> =>
-  defineCommand(
-    REPLAY_SYNTAX,
-    REPLAY_FLAGS,
-    { needsArguments: true, subject: "a JOURNAL" },
-    async ({ words: [path = ""], flags }, { begin }) => {
-      checkInputFile(path);
-      if (isBlackBox(path)) {
-        const [outcome, isSame] = await replayWorker(boxedWorker(path, flags, train), begin);
-        print(outcome);
-        return isSame ? 0 : 1;
-      }
-      const journal = await readJournal(path), { actor, until } = flags;
-      const replay = actor === undefined
-        ? await wholeRun({ journal, path, flags, signal: context.signal, train })
-        : await oneActor(journal, actor, flags.module);
-      begin();
-      const shown: string[] = [];
-      try {
-        const outcome = await replay((step) => {
-          shown.push(describeStep(step));
-          if (step.n === until) throw new Reached();
-        });
-        print(`${outcome}${describeEnds(journal)}`);
-      } catch (error) {
-        if (!(error instanceof Reached)) throw error;
-        print([...shown.slice(-STEPS_SHOWN), `As recorded up to step ${until}.`].join("\n"));
-      }
-      return 0;
-    },
-  )(args, context);
+/** `troupe replay`. */
+export const replayCommand: Command = defineCommand({
+  name: "replay",
+  summary: "repeats a recorded run and compares every step",
+  usage: ["JOURNAL [flags]", "BLACK-BOX --actor ID [flags]"],
+  about: [
+    "Repeats a recorded run and compares every message, state and hash with the journal.",
+  ],
+  flags: REPLAY_FLAGS,
+  notes: [
+    "A journal may come from an untrusted source: only files that are named here are opened, and its",
+    "sizes are bounded.",
+    "",
+    "Exit codes: 0 the same as recorded; 1 different; 2 bad input.",
+  ],
+  needsArguments: true,
+  subject: "a JOURNAL",
+  run: async (
+    { words: [path = ""], given: flags },
+    { begin, signal = new AbortController().signal },
+  ) => {
+    checkInputFile(path);
+    if (isBlackBox(path)) {
+      const [outcome, isSame] = await replayWorker(boxedWorker(path, flags), begin);
+      print(outcome);
+      return isSame ? 0 : 1;
+    }
+    const journal = await readJournal(path), { actor, until } = flags;
+    const replay = actor === undefined
+      ? await wholeRun({ journal, path, flags, signal })
+      : await oneActor(journal, actor, flags.module);
+    begin();
+    const shown: string[] = [];
+    try {
+      const outcome = await replay((step) => {
+        shown.push(describeStep(step));
+        if (step.n === until) throw new Reached();
+      });
+      print(`${outcome}${describeEnds(journal)}`);
+    } catch (error) {
+      if (!(error instanceof Reached)) throw error;
+      print([...shown.slice(-STEPS_SHOWN), `As recorded up to step ${until}.`].join("\n"));
+    }
+    return 0;
+  },
+});
 
 type OnStep = (step: StepRecord) => void;
 
@@ -329,7 +299,7 @@ async function oneActor(journal: Journal, id: string, module?: string): Promise<
 }
 
 /** Returns how a worker of a black box is replayed. */
-function boxedWorker(path: string, flags: ReplayFlags, train: TrainProgram): BoxedWorker {
+function boxedWorker(path: string, flags: ReplayFlags): BoxedWorker {
   const { actor, module, until } = flags;
   ensure(actor, "Cannot replay a black box: --actor must name a worker, received none");
   ensure(
@@ -348,7 +318,7 @@ function boxedWorker(path: string, flags: ReplayFlags, train: TrainProgram): Box
     async rerun(args, signal, options) {
       const { failure } = await simulate(
         { ...options, ...limits, digests: false },
-        ({ system }) => quietly(() => train.run(args, { begin: () => {}, signal, system })),
+        ({ system }) => quietly(() => trainCommand(args, { begin: () => {}, signal, system })),
       );
       return failure?.message;
     },
@@ -386,7 +356,6 @@ interface WholeRun {
   readonly path: string;
   readonly flags: ReplayFlags;
   readonly signal: AbortSignal;
-  readonly train: TrainProgram;
 }
 
 /** Prepares the replay of a whole run. */
@@ -422,7 +391,7 @@ async function wholeRun(whole: WholeRun): Promise<Replay> {
 
 /** Runs the same program with the same flags in a simulated system. */
 async function replayTraining(
-  { journal, flags, signal, train }: WholeRun,
+  { journal, flags, signal }: WholeRun,
   args: readonly string[],
   isTraced: boolean,
   onStep: OnStep,
@@ -438,10 +407,10 @@ async function replayTraining(
       journal,
       async ({ system }) => {
         const written = ["--out", out, ...isTraced ? ["--trace", join(out, "trace.json")] : []];
-        await train.run([...args, ...written], { begin: () => {}, signal, system });
+        await trainCommand([...args, ...written], { begin: () => {}, signal, system });
       },
       {
-        actors: [...TRAINING_ACTORS, train.module],
+        actors: [...TRAINING_ACTORS, TRAIN_MODULE],
         mayHaveChanged: flags["code-changed"] ?? false,
         trusted: TRUSTED,
         hangMs: HANG_MS,

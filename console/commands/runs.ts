@@ -19,7 +19,7 @@ import {
   summarizeRun,
 } from "../../actors/run_folder/read.ts";
 import { formatTable } from "../../schedules/pictures/grid.ts";
-import { type CommandSyntax, COMMON_FLAGS, currentName } from "../flag.ts";
+import { COMMON_FLAGS, currentName } from "../flag.ts";
 import { CHART_FLAGS, checkPicture, readCurves, showLosses } from "../run_files/losses.ts";
 import { inOneLine, print, printError, terminalColumns } from "../terminal.ts";
 import { TRAIN_FLAGS } from "../train/flags.ts";
@@ -30,8 +30,8 @@ const FLAGS = { ...CHART_FLAGS, ...COMMON_FLAGS } as const;
 /** Most runs that a chart can distinguish. */
 const RUNS_MAX = 6;
 
-/** The declaration of `troupe compare`. */
-export const COMPARE_SYNTAX: CommandSyntax = {
+/** `troupe compare`. */
+export const compareCommand: Command = defineCommand({
   name: "compare",
   summary: "shows the differences of runs, and draws their losses",
   usage: ["RUN RUN … [flags]"],
@@ -40,16 +40,10 @@ export const COMPARE_SYNTAX: CommandSyntax = {
     "",
     "RUN is the folder of a run, or its name below runs/.",
   ],
-  groups: [{ flags: FLAGS }],
+  flags: FLAGS,
   notes: ["Exit codes: 0 done; 1 it failed; 2 bad input."],
-};
-
-/** Runs `troupe compare`; returns the exit code. */
-export const compareCommand: Command = defineCommand(
-  COMPARE_SYNTAX,
-  FLAGS,
-  { takesWords: true },
-  async ({ flags, words }, { begin }) => {
+  takesWords: true,
+  run: async ({ flags, words }, { begin }) => {
     checkCount("compare", "runs", words.length, [2, RUNS_MAX]);
     checkPicture(flags.out);
     const runs = [], curves = [];
@@ -63,7 +57,7 @@ export const compareCommand: Command = defineCommand(
     showLosses(curves, flags.out);
     return 0;
   },
-);
+});
 
 /** Returns the outcomes of runs, and their configurations where they differ. */
 function tableOf(runs: readonly RunFolder[]): string[] {
@@ -76,22 +70,16 @@ function tableOf(runs: readonly RunFolder[]): string[] {
   return [...lines.slice(0, 1 + came.length), "", title, ...lines.slice(1 + came.length), ""];
 }
 
-/** The declaration of `troupe plot`. */
-export const PLOT_SYNTAX: CommandSyntax = {
+/** `troupe plot`. */
+export const plotCommand: Command = defineCommand({
   name: "plot",
   summary: "draws the loss and the held-out loss of a run",
   usage: ["RUN [flags]"],
   about: ["RUN is the folder of a run, or its name below runs/."],
-  groups: [{ flags: FLAGS }],
+  flags: FLAGS,
   notes: ["Exit codes: 0 done; 1 it failed; 2 bad input."],
-};
-
-/** Runs `troupe plot`; returns the exit code. */
-export const plotCommand: Command = defineCommand(
-  PLOT_SYNTAX,
-  FLAGS,
-  { takesWords: true },
-  async ({ flags, words }, { begin }) => {
+  takesWords: true,
+  run: async ({ flags, words }, { begin }) => {
     const count = words.length;
     ensure(count === 1, `Cannot plot: one run must be named, received ${count}`);
     checkPicture(flags.out);
@@ -100,29 +88,23 @@ export const plotCommand: Command = defineCommand(
     showLosses(curves, flags.out);
     return 0;
   },
-);
+});
 
 const RUNS_FLAGS = {
   json: { kind: "switch", help: "print one JSON object per line" },
   ...COMMON_FLAGS,
 } as const;
 
-/** The declaration of `troupe runs`. */
-export const RUNS_SYNTAX: CommandSyntax = {
+/** `troupe runs`. */
+export const runsCommand: Command = defineCommand({
   name: "runs",
   summary: "lists runs with their models, steps and losses",
   usage: ["[DIR] [flags]"],
   about: [`Lists the runs in a folder, by default ${RUNS_FOLDER}.`],
-  groups: [{ flags: RUNS_FLAGS }],
+  flags: RUNS_FLAGS,
   notes: ["Exit codes: 0 done; 2 bad input."],
-};
-
-/** Runs `troupe runs`; returns the exit code. */
-export const runsCommand: Command = defineCommand(
-  RUNS_SYNTAX,
-  RUNS_FLAGS,
-  { takesWords: true },
-  async ({ flags, words }, { begin }) => {
+  takesWords: true,
+  run: async ({ flags, words }, { begin }) => {
     const [folder = RUNS_FOLDER] = words, received = words.map(inOneLine).join(" ");
     ensure(words.length < 2, `Cannot list runs: one folder may be named, received ${received}`);
     const paths = await runsIn(runPath(folder));
@@ -141,7 +123,7 @@ export const runsCommand: Command = defineCommand(
     else print(`No runs in ${folder}; begin one with: ${commandLine("train")}`);
     return 0;
   },
-);
+});
 
 /** Returns the run folders in a folder, sorted by name; or the folder itself, if it is a run. */
 async function runsIn(folder: string): Promise<string[]> {

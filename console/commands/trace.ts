@@ -10,7 +10,7 @@ import type { TracedAction } from "../../actors/pipeline/step.ts";
 import { WORKERS_MAX } from "../../actors/options/limits.ts";
 import { checkInputFile, inputFileProblem } from "../../kernels/internal.ts";
 import { formatTable } from "../../schedules/pictures/grid.ts";
-import { type CommandSyntax, COMMON_FLAGS } from "../flag.ts";
+import { COMMON_FLAGS } from "../flag.ts";
 import {
   TRACE_VERSION,
   type TracedStages,
@@ -34,8 +34,8 @@ const TRACE_FLAGS = {
   ...COMMON_FLAGS,
 } as const;
 
-/** The declaration of `troupe trace`. */
-export const TRACE_SYNTAX: CommandSyntax = {
+/** `troupe trace`. */
+export const traceCommand: Command = defineCommand({
   name: "trace",
   summary: "sums up a trace: busy times, bubbles and their reasons",
   usage: ["summary FILE [flags]", "summary RUN [flags]"],
@@ -45,7 +45,7 @@ export const TRACE_SYNTAX: CommandSyntax = {
     "https://ui.perfetto.dev, which shows each action on the track of its worker.",
   ],
   words: ["summary"],
-  groups: [{ flags: TRACE_FLAGS }],
+  flags: TRACE_FLAGS,
   notes: [
     "Shares are of the time from the first to the last action of a step. busy: F, B, I and W;",
     "communication: all-reduces, and waiting for them or for messages; bubble: no action runs. Reasons",
@@ -53,15 +53,10 @@ export const TRACE_SYNTAX: CommandSyntax = {
     "inject, stage 0 waits for its next micro-batch; reduce and optimizer, other copies or the last",
     "gradients are missing; pause, between two actions; idle, no action is left.",
   ],
-};
-
-/** Runs `troupe trace`; returns the exit code. */
-export const traceCommand: Command = defineCommand(
-  TRACE_SYNTAX,
-  TRACE_FLAGS,
-  { needsArguments: true, takesWords: true },
-  async ({ words: [what = "", ...names], flags }, { begin }) => {
-    checkWord("trace", what, TRACE_SYNTAX.words!, "summary");
+  needsArguments: true,
+  takesWords: true,
+  run: async ({ words: [what = "", ...names], flags }, { begin }) => {
+    checkWord("trace", what, ["summary"], "summary");
     checkCount("sum up", "traces", names.length, [1]);
     const path = runPath(names[0]!), isRun = inputFileProblem(path) === "a folder";
     const summary = summarizeTrace(isRun ? await openRunTrace(path) : openTrace(path), path);
@@ -70,7 +65,7 @@ export const traceCommand: Command = defineCommand(
     print(lines.join("\n"));
     return 0;
   },
-);
+});
 
 /** The run of a trace. */
 interface TraceHead extends Omit<TraceFacts, "stagesOf"> {

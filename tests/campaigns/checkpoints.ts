@@ -74,7 +74,7 @@ class Field {
     const args = ["--from", from, "--device", "reference", "--tokens", "8"];
     return isReal
       ? begun(await runGenerate(args))
-      : await quietly((context) => generateCommand(args, context));
+      : await quietly((context) => generateCommand.run(args, context));
   }
 
   async #resume(from: string, out: string, isReal: boolean): Promise<Outcome> {

@@ -9,13 +9,13 @@ import { existsSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { buildSite, PAGES } from "../../docs/build.ts";
 import { opsPage } from "../../docs/ops.ts";
-import { ACTORS_SYNTAX } from "../../console/commands/actors.ts";
-import { DASHBOARD_SYNTAX, PLAYGROUND_SYNTAX } from "../../console/commands/dashboard.ts";
-import { JOIN_SYNTAX } from "../../console/commands/hosts.ts";
+import { actorsCommand } from "../../console/commands/actors.ts";
+import { dashboardCommand, playgroundCommand } from "../../console/commands/dashboard.ts";
+import { joinCommand } from "../../console/commands/hosts.ts";
 import { type CommandSyntax, flagsOf } from "../../console/flag.ts";
 import { parseArguments } from "../../console/parse.ts";
-import { PLAN_SYNTAX } from "../../console/commands/plan_flags.ts";
-import { PROFILE_SYNTAX } from "../../console/commands/profile.ts";
+import { planCommand } from "../../console/commands/plan.ts";
+import { profileCommand } from "../../console/commands/profile.ts";
 import { LAUNCH_SYNTAX } from "../../console/launch/flags.ts";
 import { TRAIN_SYNTAX } from "../../console/train/flags.ts";
 import { IS_DEEP } from "../depth.ts";
@@ -155,8 +155,14 @@ const READ = PAGES.filter((_, group) => IS_DEEP || group === 0).flatMap(([, path
 Deno.test("the commands of README and the guides run", () => inLanes(READ, runPage));
 
 const SYNTAXES: readonly CommandSyntax[] = [
-  ...[ACTORS_SYNTAX, DASHBOARD_SYNTAX, JOIN_SYNTAX, LAUNCH_SYNTAX, PLAN_SYNTAX],
-  ...[PLAYGROUND_SYNTAX, PROFILE_SYNTAX, TRAIN_SYNTAX],
+  ...[
+    actorsCommand.syntax,
+    dashboardCommand.syntax,
+    joinCommand.syntax,
+    LAUNCH_SYNTAX,
+    planCommand.syntax,
+  ],
+  ...[playgroundCommand.syntax, profileCommand.syntax, TRAIN_SYNTAX],
 ];
 
 Deno.test("the flags of commands that are not run are those of their commands", () => {

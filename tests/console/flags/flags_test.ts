@@ -1,13 +1,13 @@
 /** Names, help and refusals of every command follow from the declarations of its flags. */
 
 import assert from "node:assert/strict";
-import { EXPLORE_SYNTAX } from "../../../console/commands/explore.ts";
-import { GENERATE_SYNTAX } from "../../../console/commands/generate.ts";
-import { REPLAY_SYNTAX } from "../../../console/commands/replay.ts";
+import { exploreCommand } from "../../../console/commands/explore.ts";
+import { generateCommand } from "../../../console/commands/generate.ts";
+import { replayCommand } from "../../../console/commands/replay.ts";
 import { boundsOf, type CommandSyntax, flagsOf } from "../../../console/flag.ts";
 import * as quantities from "../../../actors/options/limits.ts";
-import { PLAN_SYNTAX } from "../../../console/commands/plan_flags.ts";
-import { PROFILE_SYNTAX } from "../../../console/commands/profile.ts";
+import { planCommand } from "../../../console/commands/plan.ts";
+import { profileCommand } from "../../../console/commands/profile.ts";
 import { bashCompletion } from "../../../console/completion.ts";
 import { helpOf, parseArguments, parseFlags, readKeptFlags } from "../../../console/parse.ts";
 import { SCHEDULE_SYNTAX } from "../../../console/commands/schedule_flags.ts";
@@ -20,10 +20,10 @@ import QUANTITIES from "./quantities.json" with { type: "json" };
 
 const SYNTAXES: readonly CommandSyntax[] = [
   TRAIN_SYNTAX,
-  GENERATE_SYNTAX,
+  generateCommand.syntax,
   SCHEDULE_SYNTAX,
-  EXPLORE_SYNTAX,
-  REPLAY_SYNTAX,
+  exploreCommand.syntax,
+  replayCommand.syntax,
 ];
 
 Deno.test("command lines of nanoGPT and Hugging Face mean the same flags", () => {
@@ -113,7 +113,7 @@ Deno.test("a former name of a flag is read, from files too, and not shown", () =
   );
   assert.deepEqual(readKeptFlags({ "micro-batch": 4 }, TRAIN_FLAGS, "config.json"), size);
   assert.throws(() => train("--micro-batc 4"), /did you mean --micro-batches\?$/);
-  for (const syntax of [TRAIN_SYNTAX, PLAN_SYNTAX, PROFILE_SYNTAX]) {
+  for (const syntax of [TRAIN_SYNTAX, planCommand.syntax, profileCommand.syntax]) {
     assert.match(helpOf(syntax), /--micro-batch-size /);
     assert.doesNotMatch(helpOf(syntax) + bashCompletion([syntax]), /--micro-batch[ ,)]/);
   }

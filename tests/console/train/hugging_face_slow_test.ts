@@ -49,7 +49,7 @@ async function pytorchLogits(folder: string): Promise<number[][]> {
 
 /** Exports a run or a folder as one of Hugging Face's. */
 const exportTo = (out: string, from: string) =>
-  exportCommand([from, "--format", "hf", "--out", out], { begin: () => {} });
+  exportCommand.run([from, "--format", "hf", "--out", out], { begin: () => {} });
 
 /** Compares the losses of a run with losses of PyTorch. */
 function assertNear(lines: readonly Line[], expected: readonly number[]): void {

@@ -88,14 +88,14 @@ folderTest(
     assert.ok(farthest(await outputsOf("gpt", trained), expected.outputs) < 1e-5);
     const again = join(folder, "again.onnx"), to = ["--format", "onnx", "--out", again];
     const context = { begin: () => {} };
-    assert.equal(await exportCommand([out, ...to, "--model", file], context), 0);
+    assert.equal(await exportCommand.run([out, ...to, "--model", file], context), 0);
     assert.deepEqual(await Deno.readFile(again), trained);
     await Deno.remove(again);
-    await assert.rejects(exportCommand([out, ...to], context), {
+    await assert.rejects(exportCommand.run([out, ...to], context), {
       message:
         /--model must name the ONNX file that its run trained, ".*model\.onnx", because a file may not open another, received none$/,
     });
-    await assert.rejects(exportCommand([out, ...to, "--model", onnxPath("bert")], context), {
+    await assert.rejects(exportCommand.run([out, ...to, "--model", onnxPath("bert")], context), {
       message: /its run trained, with hash "sha256-.*", received ".*" with sha256-/,
     });
   },

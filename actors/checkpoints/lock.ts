@@ -132,17 +132,13 @@ export function isAt(path: string, file: Deno.FsFile): boolean {
   return there !== undefined && there.ino === here.ino && there.dev === here.dev;
 }
 
-/** Another run has the folder. */
-class HeldError extends Error {
-  constructor(readonly holder: string) {
-    super(holder);
-  }
-}
+/** Another run, which the message names, has the folder. */
+class HeldError extends Error {}
 
 function inUse(directory: string, cause: HeldError): RangeError {
   return new RangeError(
     `Cannot write checkpoints to ${directory}: it must not be in use by another run, received ` +
-      `${cause.holder}; wait for its end, or name another folder`,
+      `${cause.message}; wait for its end, or name another folder`,
     { cause },
   );
 }
@@ -347,8 +343,8 @@ export function goesOnIn(directory: string, { resume }: Claim): boolean {
   return real(folder) === real(directory);
 }
 
-/** Resolves the links of the existing part of a path. */
-function real(path: string): string {
+/** Returns a path without links, or as it is if it does not exist. */
+export function real(path: string): string {
   try {
     return Deno.realPathSync(path);
   } catch {

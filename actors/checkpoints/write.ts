@@ -272,6 +272,12 @@ async function replaceFolder(disk: Disk, from: string, to: string): Promise<void
   if (isReplaced) await disk.remove(old, { recursive: true });
 }
 
+/** Renames a durable file or folder to a path that does not exist. */
+async function renameNew(from: string, to: string): Promise<void> {
+  await Deno.rename(from, to);
+  await syncFolder(Deno, dirname(to));
+}
+
 /** Makes renames inside a folder durable. Windows cannot open folders and needs no such call. */
 export async function syncFolder(disk: Disk, path: string): Promise<void> {
   if (Deno.build.os === "windows") return;
@@ -293,7 +299,8 @@ export async function writeNewFolder(
   signal?: AbortSignal,
 ): Promise<void> {
   await checkNew(path, "folder");
-  await writeUnfinished(path, fill, Deno.rename, signal);
+  const target = resolve(path), rename = (from: string) => renameNew(from, target);
+  await writeUnfinished(Deno, target, fill, rename, failedAt(path), signal);
 }
 
 /**
@@ -310,7 +317,7 @@ export async function writeOwnFolder(
   const left = unfinishedNames(basename(target), await folderEntries(parent));
   for (const name of left) await Deno.remove(join(parent, name), { recursive: true });
   const replace = (from: string) => replaceFolder(Deno, from, target);
-  await writeUnfinished(path, fill, replace, undefined, "what was there stays");
+  await writeUnfinished(Deno, target, fill, replace, failedAt(path, "what was there stays"));
 }
 
 /**
@@ -325,50 +332,45 @@ export async function writeNewFile(
   bytes: Iterable<Uint8Array>,
   signal?: AbortSignal,
 ): Promise<void> {
-  const name = basename(resolve(path)), fill = (files: NewFiles) => files.write(name, bytes);
-  await checkNew(path, "file");
-  await writeUnfinished(path, fill, async (from, target) => {
-    await Deno.rename(join(from, name), target);
+  const target = resolve(path), name = basename(target);
+  const fill = (files: NewFiles) => files.write(name, bytes);
+  const place = async (from: string) => {
+    await renameNew(join(from, name), target);
     await Deno.remove(from);
-  }, signal);
+  };
+  await checkNew(path, "file");
+  await writeUnfinished(Deno, target, fill, place, failedAt(path), signal);
 }
 
-/** Fills an unfinished folder next to a path, and then renames it to the path. */
+/** Returns the error of a path: that of `fill` if it is a sentence, otherwise that of the disk. */
+const failedAt = (path: string, left = "nothing is left there") => (cause: unknown) =>
+  /^Cannot /.test((cause as Error).message) ? cause : diskError(path, cause, left);
+
+/** Fills an unfinished folder next to a path, and then puts it or its file there. */
 async function writeUnfinished(
-  path: string,
-  fill: (files: NewFiles) => Promise<unknown>,
-  place: (temporary: string, target: string) => Promise<void>,
-  signal?: AbortSignal,
-  afterFailure = "nothing is left there",
-): Promise<void> {
-  const target = resolve(path), parent = dirname(target);
-  const temporary = join(parent, unfinishedName(basename(target)));
-  try {
-    await makeFolder(Deno, parent);
-    await Deno.mkdir(temporary);
-    await fillFolder(Deno, temporary, fill, signal);
-    await place(temporary, target);
-    await syncFolder(Deno, parent);
-  } catch (cause) {
-    await Deno.remove(temporary, { recursive: true }).catch(() => {});
-    signal?.throwIfAborted();
-    if (/^Cannot /.test((cause as Error).message)) throw cause; // what `fill` says in a sentence
-    throw diskError(path, cause, afterFailure);
-  }
-}
-
-async function fillFolder(
   disk: Disk,
-  folder: string,
-  fill: (files: NewFiles) => Promise<unknown>,
+  target: string,
+  fill: (files: NewFiles, folder: string) => Promise<unknown>,
+  place: (temporary: string) => Promise<void>,
+  failed: (cause: unknown) => unknown,
   signal?: AbortSignal,
 ): Promise<void> {
-  {
-    using files = newFiles(disk, folder, signal);
-    await fill(files);
-    await files.sync();
+  const parent = dirname(target), temporary = join(parent, unfinishedName(basename(target)));
+  try {
+    await makeFolder(disk, resolve(parent));
+    await disk.mkdir(temporary);
+    {
+      using files = newFiles(disk, temporary, signal);
+      await fill(files, temporary);
+      await files.sync();
+    }
+    await syncFolder(disk, temporary);
+    await place(temporary);
+  } catch (cause) {
+    await disk.remove(temporary, { recursive: true }).catch(() => {});
+    signal?.throwIfAborted();
+    throw failed(cause);
   }
-  await syncFolder(disk, folder);
 }
 
 /**
@@ -516,20 +518,15 @@ export async function writeFolder(
   fill: (files: NewFiles, folder: string) => Promise<Manifest>,
 ): Promise<string> {
   const target = join(directory, stepName(step));
-  const temporary = join(directory, unfinishedName(stepName(step)));
-  try {
-    await makeFolder(disk, resolve(directory));
-    await disk.mkdir(temporary);
-    await fillFolder(disk, temporary, async (files) => {
-      const manifest = await fill(files, temporary);
-      // The manifest names only durable files.
-      await files.sync();
-      await writeJson(files, "manifest.json", manifest);
-    });
-    await replaceFolder(disk, temporary, target);
-  } catch (cause) {
-    await disk.remove(temporary, { recursive: true }).catch(() => {});
-    throw diskError(`the checkpoint ${target}`, cause, "the checkpoints before it stay");
-  }
+  const fillAll = async (files: NewFiles, folder: string) => {
+    const manifest = await fill(files, folder);
+    // The manifest names only durable files.
+    await files.sync();
+    await writeJson(files, "manifest.json", manifest);
+  };
+  const replace = (from: string) => replaceFolder(disk, from, target);
+  const failed = (cause: unknown) =>
+    diskError(`the checkpoint ${target}`, cause, "the checkpoints before it stay");
+  await writeUnfinished(disk, target, fillAll, replace, failed);
   return target;
 }

@@ -5,9 +5,8 @@
  * @module
  */
 
-import { resolve } from "node:path";
 import { DECODERS } from "../../actors/checkpoints/hugging_face.ts";
-import { goesOnIn } from "../../actors/checkpoints/lock.ts";
+import { goesOnIn, real } from "../../actors/checkpoints/lock.ts";
 import type { Checkpoint } from "../../actors/checkpoints/format.ts";
 import { locateCheckpoint } from "../../actors/checkpoints/read.ts";
 import type { TensorSource } from "../../actors/checkpoints/tensors.ts";
@@ -80,21 +79,12 @@ function checkWrittenFiles(given: GivenTrainFlags): void {
     const path = given[flag];
     if (path === undefined) continue;
     const other = [...READ, ...WRITTEN.slice(i + 1)].find((other) =>
-      given[other] !== undefined && filePlace(given[other]) === filePlace(path)
+      given[other] !== undefined && real(given[other]) === real(path)
     );
     if (other === undefined) continue;
     throw new TypeError(
       `Cannot write --${flag}: it must name another file, received that of --${other}`,
     );
-  }
-}
-
-/** Returns the path of a file without links, whether or not it exists. */
-function filePlace(path: string): string {
-  try {
-    return Deno.realPathSync(path);
-  } catch {
-    return resolve(path);
   }
 }
 

@@ -310,24 +310,6 @@ export interface ParseOptions {
   readonly isStrict?: boolean;
 }
 
-/** Arguments as typed: strings, and true for switches. */
-interface RawArguments {
-  /** The flags by name. */
-  readonly flags: Readonly<Record<string, string | true>>;
-  /** Names of switches that were turned off, with `--no` or as `false`. */
-  readonly takenBack: readonly string[];
-  /** Arguments that are not flags. */
-  readonly words: readonly string[];
-}
-
-/** Parsed arguments. */
-export interface Arguments<T extends Flags> {
-  /** Values of the given flags by name. */
-  readonly flags: GivenFlags<T>;
-  /** Arguments that are not flags. */
-  readonly words: readonly string[];
-}
-
 /**
  * Parses the arguments of a command.
  *
@@ -347,7 +329,7 @@ export function parseArguments<const T extends Flags>(
   args: readonly string[],
   flags: T,
   options?: ParseOptions,
-): Arguments<T> {
+) {
   const { flags: raw, words } = rawArguments(args, flags, options);
   const values = Object.entries(raw).map(([name, text]) =>
     [name, text === true ? true : convertValue(name, flags[name]!, text)] as const
@@ -393,7 +375,7 @@ export function rawArguments(
   args: readonly string[],
   flags: Flags,
   { takesWords = false, isStrict = false }: ParseOptions = {},
-): RawArguments {
+) {
   const names = Object.keys(flags);
   const switches = names.filter((name) => flags[name]!.kind === "switch");
   const valued = names.filter((name) => !switches.includes(name));

@@ -32,17 +32,6 @@ const LOOK_MS = 10;
 /** Bytes of a lock file that are read for the name of its holder. */
 const MAX_BYTES = 300;
 
-/** The lock of a folder that belongs to one run. */
-interface FolderLock extends Disposable {
-  /**
-   * Creates and locks the folder again if the folder or its lock was removed.
-   *
-   * @param announce reports once that it was removed, or why it cannot be made again.
-   * @throws {RangeError} when another run has it now.
-   */
-  renew(announce: (line: string) => void): void;
-}
-
 /**
  * Locks a folder for one run until the lock is disposed of, and creates the folder if it does not exist.
  * Folders that were created here and are empty at the end are removed.
@@ -63,11 +52,17 @@ interface FolderLock extends Disposable {
  * await Deno.remove(directory);
  * ```
  */
-export function lockFolder(directory: string): FolderLock {
+export function lockFolder(directory: string) {
   const made: string[] = [], path = join(directory, NAME);
   let file = hold(directory, made), isOver = false;
   return {
-    renew(announce) {
+    /**
+     * Creates and locks the folder again if the folder or its lock was removed.
+     *
+     * @param announce reports once that it was removed, or why it cannot be made again.
+     * @throws {RangeError} when another run has it now.
+     */
+    renew(announce: (line: string) => void) {
       try {
         if (isOver || isAt(path, file)) return;
         const before = file;

@@ -12,7 +12,6 @@ import {
   type LayerTimes,
   partitionForSchedule,
   type Schedule,
-  type SchedulePartition,
   type StageModel,
 } from "../../schedules/mod.ts";
 import { parts } from "../../schedules/internal.ts";
@@ -199,12 +198,6 @@ function unknown(
   return refusal("predict", must, all.size === 0 ? "none" : [...all].join(", "), Error);
 }
 
-/** A recommended cut of a model. */
-interface RecommendedLayout extends SchedulePartition {
-  /** The cut as a value of `--layout` and `train({ layout })`. */
-  readonly layout: string;
-}
-
 /** The model to cut, and its run. */
 interface CutRun {
   /** Schedule of the run. */
@@ -222,7 +215,7 @@ interface CutRun {
 }
 
 /**
- * Returns the layout with the shortest step, by the measured costs of all layers while all workers
+ * Returns the partition with the shortest step, and its `--layout`, by the measured costs of all layers while all workers
  * compute.
  *
  * @throws {Error} when the profile has no cost of a layer's kind.
@@ -231,7 +224,7 @@ interface CutRun {
 export function recommendLayout(
   profile: Profile,
   { schedule, compiled, device, link, replicas = 1, work }: CutRun,
-): RecommendedLayout {
+) {
   const { model, stage, halves } = compiled, costs = openCosts(profile, device);
   const facts = slicedFacts(model, stage), slices = facts.length;
   const { workers, stages, placement } = schedule, copies = placement.flat().length / stages;

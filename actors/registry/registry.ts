@@ -7,7 +7,7 @@
 import { posix, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { suggest } from "../options/option.ts";
-import { type HashedModule, hashModule } from "../sandbox/modules.ts";
+import { hashModule } from "../sandbox/modules.ts";
 import type { SandboxOptions } from "../sandbox/host.ts";
 import {
   checkName,
@@ -191,18 +191,6 @@ interface NewComponent {
   readonly replace?: boolean | undefined;
 }
 
-/** A new component whose modules are fetched and hashed, but not run. */
-interface PreparedComponent {
-  /** The component, as a registry will list it. */
-  readonly component: Component & { readonly integrity: string };
-  /** Its modules. */
-  readonly hashed: HashedModule;
-  /** Path of the file that {@linkcode PreparedComponent.write} changes. */
-  readonly path: string;
-  /** Writes it, completely or not at all. */
-  write(): Promise<void>;
-}
-
 /**
  * Checks a new name and its specifier, without fetching anything.
  *
@@ -226,7 +214,7 @@ export function checkNewComponent(
 }
 
 /**
- * Fetches and hashes the modules of a new component. The chosen version is kept:
+ * Fetches and hashes the modules of a new component, without running them. The chosen version is kept:
  * `jsr:@you/actor@1` becomes `jsr:@you/actor@1.2.0`.
  *
  * @param folder of the registry. Default: the working directory.
@@ -236,7 +224,7 @@ export function checkNewComponent(
 export async function prepareComponent(
   component: NewComponent,
   folder: string = Deno.cwd(),
-): Promise<PreparedComponent> {
+) {
   const { name, kind, export: exported } = component;
   const hashed = await hashModule(checkNewComponent(component, folder));
   const path = fileToEdit(folder), { integrity, lock } = hashed, from = pinnedSpecifier(hashed);
@@ -250,6 +238,7 @@ export async function prepareComponent(
   return {
     component: { name, kind, from, ...more, integrity, lock, isBuiltIn: false },
     ...{ hashed, path },
+    /** Writes the file at the path, completely or not at all. */
     async write() {
       using _ = await lockFolderOf(path);
       checkNewComponent(component, folder); // another program may have added the name

@@ -255,21 +255,17 @@ interface StateMemoryOptions
   readonly retries: number;
 }
 
-/** Bytes of states and steps that a run holds. */
-interface StateBytes {
-  /** The last snapshot, if it is in memory. */
-  readonly snapshot: number;
-  /** The steps since the last one, or the one before, which are kept to be taken again. */
-  readonly keptSteps: number;
-  /** Weights and moments that are read to be written, hashed or returned. */
-  readonly state: number;
-}
-
 /** Pieces of a tensor in memory between its holder and the file: fetched, in transit, or checked. */
 const PIECES = 4;
 
-/** @param stepBytes of a step that is kept. */
-function planState(options: StateMemoryOptions, stepBytes: number): StateBytes {
+/**
+ * Returns the bytes of states and steps that a run holds: the last snapshot, if it is in memory; the
+ * steps that are kept to be taken again; weights and moments that are read to be written, hashed or
+ * returned.
+ *
+ * @param stepBytes of a step that is kept.
+ */
+function planState(options: StateMemoryOptions, stepBytes: number) {
   const { compiled: { model, stage }, checkpoint, schedule, runtime, retries, steps } = options;
   const shapes = stateShapes(model.parameters, { stage }), bytes = bytesOfState(shapes);
   const weights = bytesOfState({ model: shapes.model, optimizer: new Map() });

@@ -91,20 +91,15 @@ export function abandonJob(): void {
   isLost = true;
 }
 
-/** The job, seen from rank 0. Disposing of it ends the job, unless an outer call does that. */
-interface Led extends AsyncDisposable {
-  /** Rejects when the job is lost. */
-  readonly lost: Promise<never>;
-}
-
 /**
  * Joins the job as rank 0.
  *
  * @param facts the options of the run, which must be equal on all ranks.
  */
-export async function lead(options: MpiRunOptions, facts?: Facts): Promise<Led> {
+export async function lead(options: MpiRunOptions, facts?: Facts) {
   const isOutermost = joined === undefined, joint = await join(options, facts);
   return {
+    /** Rejects when the job is lost. */
     lost: joint.job.lost,
     async [Symbol.asyncDispose]() {
       if (isOutermost && !isLost) await leave(joint, joint.job.close);

@@ -202,16 +202,6 @@ export function assertServable({ name, updates }: Schedule, options: CommitOptio
   }
 }
 
-/** A schedule with its policy, and its definition. */
-interface ChosenSchedule {
-  /** Schedule of all workers. */
-  readonly schedule: Schedule;
-  /** The options that it was made with. */
-  readonly scheduleOptions: ScheduleOptions;
-  /** Definition for other numbers of micro-batches, if it is not built in. */
-  readonly scheduleDefinition: ScheduleDefinition | undefined;
-}
-
 /** Options that choose the schedule. */
 type Choice =
   & Pick<RunOptions, "policy" | "scheduleOptions" | "recomputeInterval">
@@ -226,7 +216,7 @@ type Choice =
 export function chooseSchedule(
   { schedule: asked, policy, scheduleOptions = {}, recomputeInterval, workers, microBatches }:
     Choice,
-): ChosenSchedule {
+) {
   const sizes = { workers, microBatches };
   checkSameSize(scheduleOptions, sizes);
   const { activationLimit, weightBacklog } = scheduleOptions;

@@ -198,12 +198,6 @@ interface Standing {
   readonly details?: readonly string[];
 }
 
-/** Shows the progress of a run. Disposing removes the status line. */
-interface Progress extends Disposable {
-  /** Reports a step. */
-  step(step: number, loss: number, perSecond: number, details?: readonly string[]): void;
-}
-
 /** Columns of the bar between step and loss. */
 const BAR = { least: 8, most: 40 } as const;
 
@@ -251,12 +245,12 @@ const bar = (share: number, columns: number): string => {
   return "█".repeat(full) + "░".repeat(columns - full);
 };
 
-/** Starts to show the progress of a run. */
-export function openProgress(steps: number, unit: string): Progress {
+/** Starts to show the progress of a run, until it is disposed of. */
+export function openProgress(steps: number, unit: string) {
   const every = Math.max(1, Math.round(steps / 12));
   let line: StatusLine | undefined, first: { step: number; at: number } | undefined;
   return {
-    step(step, loss, perSecond, details = []) {
+    step(step: number, loss: number, perSecond: number, details: readonly string[] = []) {
       const at = performance.now();
       first ??= { step, at };
       const each = (at - first.at) / (step - first.step) / 1000;

@@ -367,13 +367,8 @@ const nameOf = (schedule: unknown) =>
 /** Milliseconds within which signals count as one: a terminal and a parent may both send it. */
 const SAME_SIGNAL_MS = 1000;
 
-/** A signal that Ctrl-C aborts; disposing of it restores the default reaction to Ctrl-C. */
-interface Interrupt extends Disposable {
-  readonly signal: AbortSignal;
-}
-
-/** Aborts on the first SIGINT or SIGTERM, and ends the program on the next one. */
-function onInterrupt(announce: (line: string) => void): Interrupt {
+/** Returns a signal that SIGINT or SIGTERM aborts, until it is disposed of; the next one ends the program. */
+function onInterrupt(announce: (line: string) => void) {
   const controller = new AbortController();
   const names: Deno.Signal[] = Deno.build.os === "windows" ? ["SIGINT"] : ["SIGINT", "SIGTERM"];
   let first: number | undefined;

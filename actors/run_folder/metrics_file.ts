@@ -322,22 +322,16 @@ const JOB_MAX = 64;
 /** The move of a run to other workers; it measures nothing. */
 type Moved = Extract<TrainEvent, { readonly type: "resize" }>;
 
-/** A record and its end in the file. */
-interface MetricsLine {
-  readonly metrics: Metrics;
-  /** Offset of the next record in bytes. */
-  readonly end: number;
-}
-
 /**
- * Reads the metrics of a run in the order of steps, if the file exists. An incomplete last line is
+ * Reads the metrics of a run in the order of steps, if the file exists, each with the offset of the
+ * next record in bytes. An incomplete last line is
  * skipped.
  *
  * @param directory folder of the run.
  * @param from offset of the first record in bytes.
  * @throws {SyntaxError} when a line is not a metrics record.
  */
-export function* readMetrics(directory: string, from = 0): Generator<MetricsLine, void> {
+export function* readMetrics(directory: string, from = 0) {
   const path = join(directory, RUN_FILES.metrics);
   using file = openRegular(path);
   if (!file) return;

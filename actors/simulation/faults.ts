@@ -14,7 +14,6 @@ import type { Isolate } from "../runtime/isolate.ts";
 import { fail } from "../runtime/lifecycle.ts";
 import type { Candidate } from "../runtime/mod.ts";
 import { snapshot } from "../runtime/observer.ts";
-import type { ActorRef } from "../runtime/types.ts";
 import type { Frame } from "../runtime/wire.ts";
 import { substream } from "../runtime/world.ts";
 
@@ -171,14 +170,8 @@ export function knownFaults(faults: readonly Fault[]): Faults {
   };
 }
 
-/** Sender and receiver of a frame. */
-interface Ends {
-  readonly from: ActorRef;
-  readonly to: ActorRef;
-}
-
 /** Returns the ends of a frame that may be lost: both must be actors. */
-export function endsOf(isolate: Isolate, frame: Frame): Ends | undefined {
+export function endsOf(isolate: Isolate, frame: Frame) {
   const ends = frame.kind === "message" ? frame : answerEnds(isolate, frame);
   if (!ends || ends.from.serial === ends.to.serial) return undefined;
   // The actor without a parent belongs to the scenario.
@@ -186,7 +179,7 @@ export function endsOf(isolate: Isolate, frame: Frame): Ends | undefined {
   return known.some((actor) => actor && !actor.parent) ? undefined : ends;
 }
 
-function answerEnds(isolate: Isolate, frame: Frame): Ends | undefined {
+function answerEnds(isolate: Isolate, frame: Frame) {
   if (frame.kind !== "answer" || frame.outcome.status === "gone") return undefined;
   const pending = isolate.asks.get(frame.ask);
   return pending?.asker && { from: pending.to, to: pending.from };

@@ -52,18 +52,6 @@ const LOOK_MS = 250;
 /** Multiple of the stall timeout for the start, because ranks load programs and hosts differ. */
 const START_FACTOR = 5;
 
-/** Watches the ranks for stalls. */
-interface JobWatch {
-  /** Records a sign of life. */
-  hear(sign: Liveness): void;
-  /** The reason for stopping the job; undefined if it has not stalled. */
-  readonly stalled: string | undefined;
-  /** The last sign of each rank. */
-  readonly ranks: ReadonlyMap<number, Liveness>;
-  /** Stops watching. */
-  close(): void;
-}
-
 /**
  * Starts to watch a job.
  *
@@ -74,7 +62,7 @@ interface JobWatch {
 export function openJobWatch(
   { isTrain, stallMs }: { readonly isTrain: boolean; readonly stallMs: number },
   onStall: () => void,
-): JobWatch {
+) {
   const ranks = new Map<number, Liveness>();
   let quietMs = 0, phaseMs = 0, stalled: string | undefined;
   const seconds = (ms: number) => `${ms / 1000} s`;
@@ -98,7 +86,8 @@ export function openJobWatch(
     onStall();
   }, LOOK_MS);
   return {
-    hear(sign) {
+    /** Records a sign of life. */
+    hear(sign: Liveness) {
       // The last sign of a thread that is being terminated may arrive late.
       if (ranks.get(sign.rank)?.phase === "left") return;
       if (sign.rank === 0) {
@@ -107,10 +96,12 @@ export function openJobWatch(
       }
       ranks.set(sign.rank, sign);
     },
+    /** The reason for stopping the job; undefined if it has not stalled. */
     get stalled() {
       return stalled;
     },
-    ranks,
+    /** The last sign of each rank. */
+    ranks: ranks as ReadonlyMap<number, Liveness>,
     close: () => clearInterval(timer),
   };
 }

@@ -338,13 +338,6 @@ export const shellLine = ({ env, words }: CommandLine): string =>
 /** The name of an MPI. */
 type MpiName = NonNullable<LaunchFlags["mpi"]>;
 
-/** An installed MPI launcher. */
-interface FoundMpi {
-  readonly name: MpiName;
-  /** Name of its program. */
-  readonly command: string;
-}
-
 /** Programs to try: the default of the system first, then the names of Debian. */
 const COMMANDS = ["mpirun", "mpiexec.hydra", "mpirun.mpich", "mpirun.openmpi"];
 
@@ -359,7 +352,7 @@ const TITLES: Readonly<Record<MpiName, string>> = { mpich: "MPICH", openmpi: "Op
  * @param wanted the MPI; default: the one of `mpirun`.
  * @throws {TypeError} when none is installed.
  */
-async function findMpi(wanted: MpiName | undefined): Promise<FoundMpi> {
+async function findMpi(wanted: MpiName | undefined) {
   for (const command of COMMANDS) {
     const name = await whoseIs(command);
     if (name !== undefined && (wanted ?? name) === name) return { name, command };

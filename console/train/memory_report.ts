@@ -35,16 +35,10 @@ interface ResidentMemory {
   readonly processes: readonly ProcessMemory[];
 }
 
-/** Samples resident memory at intervals. */
-interface ResidentWatch extends Disposable {
-  /** Takes a sample and returns the state. */
-  look(): ResidentMemory;
-}
-
 const EVERY_MS = 200;
 
 /** Starts to sample until disposed. Does not keep the program running. */
-export function watchResident(): ResidentWatch {
+export function watchResident() {
   const seen = new Map<number, ProcessMemory>();
   let rssBytes = 0, peakRssBytes = 0;
   const look = (): ResidentMemory => {
@@ -222,29 +216,24 @@ function residentLines({ totalBytes }: RunMemory, seen: ResidentMemory): string[
 /** Used memory of each worker; undefined if it was not counted. */
 type Used = readonly StageMemory[] | undefined;
 
-/** Reports memory. Disposing stops the sampling of processes. */
-interface MemoryReport extends Disposable {
-  /** Returns the text lines before the run. */
-  begin(plan: Plan): string[];
-  /** Returns the text lines after the run. */
-  end(used: Used): string[];
-  /** Returns the whole report as a value for one JSON line. */
-  json(used: Used): unknown;
-}
-
-/** Opens a report and starts to sample resident memory. */
-export function openMemoryReport(): MemoryReport {
+/** Opens a report and starts to sample resident memory, until the report is disposed of. */
+export function openMemoryReport() {
   const resident = watchResident();
   let plan: Plan;
   const linesOf = (used: Used) => memoryLines(plan.memory, used, plan.run);
   return {
-    begin(made) {
+    /** Returns the text lines before the run. */
+    begin(made: Plan) {
       plan = made;
       const lines = linesOf(undefined);
       return [...memoryTable(lines), ...besideTable(lines, plan.run)];
     },
-    end: (used) => [...memoryTable(linesOf(used)), ...residentLines(plan.run, resident.look())],
-    json: (used) => ({
+    /** Returns the text lines after the run. */
+    end: (
+      used: Used,
+    ) => [...memoryTable(linesOf(used)), ...residentLines(plan.run, resident.look())],
+    /** Returns the whole report as a value for one JSON line. */
+    json: (used: Used) => ({
       memory: linesOf(used),
       supervisor: plan.run.supervisor,
       plannedBytes: plan.run.totalBytes,

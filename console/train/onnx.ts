@@ -126,16 +126,8 @@ export function readOnnxFile(path: string): OnnxFile {
   return { path, name, integrity, content, ...describeOnnx(content) };
 }
 
-/** An axis of an input whose size a flag sets. */
-interface Counted {
-  readonly flag: "micro-batch-size" | "seq";
-  readonly input: string;
-  readonly axis: number;
-  readonly size: number | string;
-}
-
 /** Returns the axes set by flags: samples (first axis of inputs) and tokens (second axis of ids). */
-const countedAxes = ({ inputs }: OnnxFile): Counted[] =>
+const countedAxes = ({ inputs }: OnnxFile) =>
   inputs.flatMap(({ name: input, dtype, shape }) => [
     ...shape.slice(0, 1).map((size) => ({
       flag: "micro-batch-size" as const,

@@ -189,16 +189,8 @@ function checkSameModel({ path, config: kept }: KeptRun, config: Values): void {
   }
 }
 
-/** Arguments from a file and the command line. */
-interface Asked {
-  /** All arguments: those of the file first, because typed ones override them. */
-  readonly args: readonly string[];
-  /** The file. */
-  readonly config: ConfigFile | undefined;
-}
-
 /** Reads the file of flags, and returns its arguments followed by the typed ones. */
-export function withConfig(args: readonly string[]): Asked {
+export function withConfig(args: readonly string[]) {
   const { flags } = rawArguments(args, TRAIN_FLAGS), { config: path } = flags;
   if (path === undefined) return { config: undefined, args };
   const config = readConfigFile(String(path), TRAIN_FLAGS), typed = Object.keys(flags);

@@ -105,15 +105,6 @@ const LAUNCHERS: readonly {
   { abi: "mpich", rank: "SLURM_PROCID", size: "SLURM_STEP_NUM_TASKS" },
 ];
 
-/** The place of this process in its job. */
-interface Launched {
-  readonly abi: AbiName;
-  readonly rank: number;
-  readonly size: number;
-  /** Number of ranks that share the cores of this one, if known. */
-  readonly sharing?: number;
-}
-
 /** Variable that Open MPI sets when it binds each process to separate cores. */
 const IS_BOUND = "OMPI_MCA_orte_bound_at_launch";
 
@@ -126,8 +117,11 @@ function variable(name: string): string | undefined {
   return state === "granted" ? Deno.env.get(name) : undefined;
 }
 
-/** Returns the place of this process in its job; undefined when no launcher started it. */
-export function launchedRanks(env = variable): Launched | undefined {
+/**
+ * Returns the place of this process in its job, and the number of ranks that share its cores, if
+ * known; undefined when no launcher started it.
+ */
+export function launchedRanks(env = variable) {
   const found = LAUNCHERS.find(({ rank, size }) =>
     env(rank) !== undefined && env(size) !== undefined
   );

@@ -57,14 +57,6 @@ async function readCredentials(path: string, run: string): Promise<Member> {
   return { run, number: Number(number), bytes };
 }
 
-/** The files of a run: the configuration of its server, and the credentials of each member. */
-interface RunCredentials {
-  /** The configuration of nats-server. */
-  readonly server: string;
-  /** The credentials of the leader, then those of each host. */
-  readonly members: readonly Uint8Array[];
-}
-
 /** Bytes that may wait at the server for one member: a window for each of its links. */
 const PENDING_MAX = "256MB";
 
@@ -72,7 +64,8 @@ const PENDING_MAX = "256MB";
 const UNLIMITED = { subs: -1, data: -1, payload: -1 } as const;
 
 /**
- * Makes the credentials of a run.
+ * Makes the configuration of the nats-server of a run, and the credentials of its members, the
+ * leader first.
  *
  * @param hosts how many may join.
  * @param listen where the server listens, such as 0.0.0.0:4222.
@@ -81,7 +74,7 @@ export async function makeCredentials(
   run: string,
   hosts: number,
   listen: string,
-): Promise<RunCredentials> {
+) {
   const { encodeAccount, encodeOperator, encodeUser, fmtCreds } = await import("@nats-io/jwt");
   const { createAccount, createOperator, createUser } = await import("@nats-io/nkeys");
   const operator = createOperator(), account = createAccount();

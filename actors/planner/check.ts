@@ -23,7 +23,7 @@ import { mapFields } from "./costs.ts";
 import { type Meter, openMeter } from "./measure.ts";
 import { type MeasuredRun, openMeasuredRun } from "./measure_links.ts";
 import { lastEnd, type Prediction, predictStep, timedActions } from "./predict.ts";
-import { median } from "./profile.ts";
+import { meanOf, median } from "./profile.ts";
 
 /** Milliseconds of a step by use, as means of its workers. */
 export interface StepParts {
@@ -101,8 +101,6 @@ export function meanParts(all: readonly StepParts[]): StepParts {
 
 type NamedMs = readonly [name: string, ms: number];
 
-const meanOf = (all: readonly number[]) => all.reduce((sum, one) => sum + one, 0) / all.length;
-
 const meansOf = (actions: readonly NamedMs[]) =>
   Object.fromEntries(
     [...Map.groupBy(actions, ([name]) => name)].sort(([a], [b]) => a < b ? -1 : 1)
@@ -144,18 +142,8 @@ const MEDIAN_ERROR_MAX = 0.05, ERROR_MAX = 0.12;
 /** Returns whether a prediction is within 12 %. */
 export const isNear = ({ error }: CheckedStep): boolean => error <= ERROR_MAX;
 
-/** Result of a check. */
-export interface CheckResult {
-  readonly medianError: number;
-  readonly worstError: number;
-  /** Steps with too large an error. */
-  readonly missed: readonly CheckedStep[];
-  /** True if all errors are within their bounds. */
-  readonly isPassed: boolean;
-}
-
-/** Summarizes a check. @throws {RangeError} when there is no step. */
-export function checkResult(steps: readonly CheckedStep[]): CheckResult {
+/** Summarizes a check: its errors, and the steps whose errors are too large. @throws {RangeError} when there is no step. */
+export function checkResult(steps: readonly CheckedStep[]) {
   if (steps.length === 0) throw new RangeError("Cannot check predictions: there must be a step");
   const errors = steps.map(({ error }) => error), medianError = median(errors);
   const missed = steps.filter((one) => !isNear(one));
@@ -226,18 +214,12 @@ export const configurationsFor = (cores: number): readonly Configuration[] =>
     workersOf(options) <= cores
   );
 
+/** Schedules with a stage on each worker, for which a layout is drawn. */
+const PLAIN = ["1f1b", "gpipe", "zb-h1", "message-driven"] as const;
+
 /** Values that held-out configurations are drawn from; the first of each is that of calibration. */
 const DRAWN = {
-  schedule: [
-    "1f1b",
-    "gpipe",
-    "zb-h1",
-    "message-driven",
-    "chimera",
-    "hanayo",
-    "interleaved",
-    "zb-v",
-  ],
+  schedule: [...PLAIN, "chimera", "hanayo", "interleaved", "zb-v"],
   workers: [2, 1, 4],
   microBatches: [8, 4, 12, 16],
   microBatch: [4, 1, 2, 3],
@@ -263,8 +245,7 @@ export function drawConfigurations(seed: number, cores: number): Configuration[]
     const pick = <K extends keyof typeof DRAWN>(name: K): (typeof DRAWN)[K][number] =>
       DRAWN[name][index[name]]!;
     const schedule = pick("schedule"), workers = pick("workers"), replicas = pick("replicas");
-    const isPlain = workers === 2 &&
-      ["1f1b", "gpipe", "zb-h1", "message-driven"].includes(schedule);
+    const isPlain = workers === 2 && PLAIN.some((one) => one === schedule);
     const isServed = workers % 2 === 0 || ["1f1b", "gpipe"].includes(schedule);
     const different = Object.values(index).filter((at) => at > 0).length;
     if (different < DIFFERENT_MIN || !isServed || workers * replicas > cores) continue;

@@ -31,7 +31,7 @@ import { compileRun } from "../run/compile.ts";
 import { type CompiledRun, limitedBytes } from "../run/memory.ts";
 import { type FoundCost, mapFields, openCosts, optimizerMs, recommendLayout } from "./costs.ts";
 import { type Prediction, predictRun, predictWithin } from "./predict.ts";
-import { type LayerFacts, type LoadCost, type Profile, slicedFacts } from "./profile.ts";
+import { type LayerFacts, type LoadCost, meanOf, type Profile, slicedFacts } from "./profile.ts";
 
 /**
  * Returns a lower bound of the step's milliseconds. Each worker waits for its first input, runs all
@@ -489,11 +489,7 @@ const hasQuickSearch = ({ model }: CompiledRun, { stages, microBatches, slices =
 
 /** Returns the current layout. */
 function layoutOf({ model, programs }: CompiledRun): string {
-  let start = 0;
-  return formatLayout(
-    model.layers,
-    programs.map(({ layers }) => (start += layers.length) - layers.length),
-  );
+  return formatLayout(model.layers, sumsBefore(programs.map(({ layers }) => layers.length)));
 }
 
 /** Keeps compiled models, by their options. */
@@ -619,8 +615,7 @@ export function candidateRun(
   batch: number,
 ): CandidateRun {
   const { workers } = simulated;
-  const mean = (name: keyof WorkerTimes) =>
-    workers.reduce((sum, one) => sum + one[name], 0) / workers.length;
+  const mean = (name: keyof WorkerTimes) => meanOf(workers.map((one) => one[name]));
   // Varied durations lengthen the bubble; drawn steps without a wait may be slightly shorter. The rest
   // is the request of the step.
   const evenMs = mean("bubbleMs"), bubbleMs = Math.max(0, evenMs + variedMs);

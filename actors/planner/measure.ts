@@ -77,6 +77,7 @@ import {
   type LinearCost,
   linearMs,
   type LoadCost,
+  meanOf,
   median,
   parametersOf,
   type Profile,
@@ -245,7 +246,7 @@ export class Probes {
       times = await replies;
       cpuShare = await share;
     }
-    const closing = await askAll<ProbeClosing>((stage) => ({ type: "Close", stage, steps: 1 }));
+    const closing = await askAll<ProbeClosing>((stage) => ({ type: "Close", stage }));
     const facts = used.map(({ program, options }) => slicedFacts(program, options)[0]!);
     const layers = new Map<string, LayerTimes>();
     for (const [i, { program }] of used.entries()) {
@@ -339,7 +340,7 @@ export function calibrate(
     layers: calibrated.flat(),
     loads: loads.map((one) => {
       const factors = endings.get(one.atOnce) ?? [1];
-      return scaledOnce(one, factors.reduce((sum, factor) => sum + factor, 0) / factors.length);
+      return scaledOnce(one, meanOf(factors));
     }),
   };
 }
@@ -424,10 +425,7 @@ function scaled(cost: LayerCost, factor: number): LayerCost {
 
 const scaledOnce = ({ atOnce, ...costs }: LoadCost, factor: number): LoadCost => ({
   atOnce,
-  ...mapFields(costs, ({ ms, msPerMillion }) => ({
-    ms: factor * ms,
-    msPerMillion: factor * msPerMillion,
-  })),
+  ...mapFields(costs, (cost) => mapFields(cost, (ms) => factor * ms)),
 });
 
 /** Properties of all measured layers. */

@@ -128,20 +128,20 @@ export function scheduleWords({ schedule, options, layout }: Candidate): string 
 }
 
 /** Numbers of candidates by outcome. */
-interface PlanCounts {
+const NO_COUNTS = {
   /** All candidates. */
-  readonly candidates: number;
+  candidates: 0,
   /** Candidates that cannot be scheduled, trained or predicted. */
-  readonly unserved: number;
+  unserved: 0,
   /** Candidates above the memory limit; candidates that are too long are not checked for it. */
-  readonly tooLarge: number;
+  tooLarge: 0,
   /** Candidates whose lower bound is too long. */
-  readonly tooLong: number;
+  tooLong: 0,
   /** Simulated candidates. */
-  readonly simulated: number;
+  simulated: 0,
   /** Candidates for which no time was left. */
-  readonly untried: number;
-}
+  untried: 0,
+};
 
 /** Result of the planner. */
 export interface RunPlan {
@@ -149,7 +149,7 @@ export interface RunPlan {
   readonly best: readonly CandidateRun[];
   /** Number of the first of these that are equal within the spread; 1 without one. */
   readonly equal: number;
-  readonly counts: PlanCounts;
+  readonly counts: Readonly<typeof NO_COUNTS>;
   /** Reasons against candidates, the most frequent first. */
   readonly refusals: readonly string[];
 }
@@ -232,14 +232,7 @@ class PlanSearch {
   readonly #skeletons = new Map<string, Schedule | RangeError>();
   readonly #found = new Map<string, CandidateRun>();
   readonly #refusals = new Map<string, number>();
-  readonly #counts = {
-    candidates: 0,
-    unserved: 0,
-    tooLarge: 0,
-    tooLong: 0,
-    simulated: 0,
-    untried: 0,
-  };
+  readonly #counts = { ...NO_COUNTS };
   #fastest: CandidateRun | undefined;
 
   constructor(

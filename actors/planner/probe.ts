@@ -50,8 +50,8 @@ export type ProbeMessage =
     readonly fromMs: number;
     readonly untilMs: number;
   }
-  /** Ends `steps` steps of a stage; the reply is {@linkcode ProbeClosing}. */
-  | { readonly type: "Close"; readonly stage: number; readonly steps: number };
+  /** Ends a step of a stage; the reply is {@linkcode ProbeClosing}. */
+  | { readonly type: "Close"; readonly stage: number };
 
 /** An action of a probe. */
 export type ProbedKind = "F" | "B" | "I" | "W";
@@ -78,7 +78,7 @@ export interface ProbeTimes {
   readonly actions: Readonly<Record<ProbedKind, readonly number[]>>;
 }
 
-/** Milliseconds of the ends of steps, in total. */
+/** Milliseconds of the end of a step. */
 export interface ProbeClosing {
   readonly voteMs: number;
   readonly normMs: number;
@@ -125,8 +125,8 @@ export const probe: ActorFactory<ProbeInit, ProbeMessage> = async (
       while (now() < untilMs) await cycle(one, fromMs, untilMs);
       ctx.reply(one.times);
     },
-    async Close({ stage, steps }) {
-      ctx.reply(await close(open[stage]!, steps));
+    async Close({ stage }) {
+      ctx.reply(await close(open[stage]!));
     },
   };
 };
@@ -204,19 +204,17 @@ async function timed(
 }
 
 /** Runs the end of a step as a worker does. */
-async function close({ now, stage }: OpenStage, steps: number): Promise<ProbeClosing> {
+async function close({ now, stage }: OpenStage): Promise<ProbeClosing> {
   const sums = { voteMs: 0, normMs: 0, optimizerMs: 0, endMs: 0 };
   const add = async (name: keyof ProbeClosing, work: () => unknown) => {
     const start = now();
     await work();
     sums[name] += now() - start;
   };
-  for (let step = 1; step <= steps; step++) {
-    await add("voteMs", () => stage.checkGradients(1));
-    await add("normMs", () => stage.gradientSquares());
-    await add("optimizerMs", () => stage.optimize(step, RATE));
-    await add("endMs", () => stage.zeroGradients());
-  }
+  await add("voteMs", () => stage.checkGradients(1));
+  await add("normMs", () => stage.gradientSquares());
+  await add("optimizerMs", () => stage.optimize(1, RATE));
+  await add("endMs", () => stage.zeroGradients());
   return sums;
 }
 

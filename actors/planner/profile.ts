@@ -274,6 +274,10 @@ export const factsKey = ({ kind, parameters, forwardFlops, backwardFlops }: Laye
 export const parametersOf = (layers: readonly { readonly parameters: number }[]): number =>
   layers.reduce((sum, { parameters }) => sum + parameters, 0);
 
+/** Returns the mean; NaN for no values. */
+export const meanOf = (values: readonly number[]): number =>
+  values.reduce((sum, one) => sum + one, 0) / values.length;
+
 /** Returns the median; NaN for no values. */
 export function median(values: readonly number[]): number {
   const sorted = values.toSorted((a, b) => a - b), middle = (sorted.length - 1) / 2;
@@ -443,7 +447,7 @@ export function spreadOf({ spread = [] }: Pick<Profile, "spread">): number {
 export function variationOf(groups: Iterable<readonly number[]>): number[] {
   const factors: number[] = [];
   for (const ms of groups) {
-    const mean = ms.reduce((sum, one) => sum + one, 0) / ms.length;
+    const mean = meanOf(ms);
     if (ms.length > 1 && mean > 0) { for (const one of ms) factors.push(one / mean); }
   }
   if (factors.length === 0) return [];

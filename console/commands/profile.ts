@@ -12,7 +12,6 @@ import { suggest } from "../../actors/options/option.ts";
 import {
   type CheckedStep,
   checkProfile,
-  type CheckResult,
   checkResult,
   configurationsFor,
   drawConfigurations,
@@ -478,7 +477,9 @@ function partTable({ measured, predicted }: CheckedStep["parts"]): string[] {
   ]);
 }
 
-function describeResult({ medianError, worstError, missed, isPassed }: CheckResult): string {
+function describeResult(
+  { medianError, worstError, missed, isPassed }: ReturnType<typeof checkResult>,
+): string {
   const names = missed.map((one) => one.configuration).join("; ");
   const bounds = isPassed ? "within the bounds" : "beyond the bounds";
   return `median error ${percent(medianError)}, worst ${percent(worstError)}: ${bounds}${

@@ -189,7 +189,6 @@ function title({ phase, from, slice }: Pick<ReduceMessage, "phase" | "from" | "s
 /** The state of one chunk in one rank. */
 class ChunkReduction {
   readonly #options: ChunkOptions;
-  readonly #chunk: number;
   readonly #plan: RankExchanges;
   /** The title of each expected message, with the number of its values. */
   readonly #due = new Map<string, number>();
@@ -205,9 +204,8 @@ class ChunkReduction {
   /** The values of this rank, from the start to the end. */
   #values: ChunkValues | undefined;
 
-  constructor(options: ReducerOptions, chunk: number) {
+  constructor(options: ReducerOptions, private readonly chunk: number) {
     this.#options = { ...options, chunk: options.chunks[chunk]! };
-    this.#chunk = chunk;
     const { algorithm, rank, size, dtype } = options;
     const bytes = options.chunks[chunk]!.length * ARRAYS[dtype].BYTES_PER_ELEMENT;
     this.#plan = ALGORITHMS[algorithm === "fast" ? chooseFast(size, bytes) : algorithm](rank, size);
@@ -226,7 +224,7 @@ class ChunkReduction {
   /** Reads this rank's gradients and sends the first messages. */
   async start(): Promise<void> {
     const isFirst = !this.#isStarted, must = "a chunk must be started once";
-    assertInput(isFirst, `start chunk ${this.#chunk}`, must, "it again");
+    assertInput(isFirst, `start chunk ${this.chunk}`, must, "it again");
     this.#isStarted = true;
     const { size, sums } = this.#options;
     if (size === 1) return this.#complete();
@@ -296,7 +294,7 @@ class ChunkReduction {
     const { rank, send } = this.#options, { phase, first, end } = exchange;
     const next = this.#plan.exchanges[this.#done + 1];
     const isNext = next?.kind === "send" && next.first === first && next.end === end;
-    const message = { chunk: this.#chunk, phase, from: rank, slice: first };
+    const message = { chunk: this.chunk, phase, from: rank, slice: first };
     const taken = values.take(...this.#elements(exchange), isNext);
     if (taken instanceof Promise) return taken.then((own) => send(to, { ...message, values: own }));
     send(to, taken ? { ...message, values: taken } : message);
@@ -326,7 +324,7 @@ class ChunkReduction {
 
   #complete(): void {
     this.#isComplete = true;
-    this.#options.onComplete(this.#chunk);
+    this.#options.onComplete(this.chunk);
   }
 
   #title({ phase, first }: Exchange, from: number): string {
@@ -336,7 +334,7 @@ class ChunkReduction {
   /** Returns the beginning and the end of a range of slices in the chunk. */
   #elements({ first, end }: SliceRange): [start: number, end: number] {
     const { chunk, sums } = this.#options, { slices } = this.#plan;
-    const border = (slice: number) => sliceBorder(slice, slices, chunk, this.#chunk, sums?.borders);
+    const border = (slice: number) => sliceBorder(slice, slices, chunk, this.chunk, sums?.borders);
     return [border(first), border(end)];
   }
 
@@ -350,7 +348,7 @@ class ChunkReduction {
   }
 
   #error(must: string, received: string, Kind?: ErrorConstructor): Error {
-    return refusal(`reduce chunk ${this.#chunk}`, must, received, Kind);
+    return refusal(`reduce chunk ${this.chunk}`, must, received, Kind);
   }
 }
 

@@ -279,8 +279,6 @@ export interface SteppedBucket {
 /** Synchronizes the gradients of one step, from the last backward to the last bucket. */
 export class GradientSync {
   readonly #copies: readonly CopySync[];
-  readonly #options: SyncOptions;
-  readonly #ports: SyncPorts;
   readonly #squares = new Map<string, number>();
   readonly #digests: CopyDigest[] = [];
   #copiesMissing: number;
@@ -289,10 +287,12 @@ export class GradientSync {
   /** True while a wake is in transit. */
   #isAwake = false;
 
-  constructor(copies: readonly SyncedCopy[], options: SyncOptions, ports: SyncPorts) {
+  constructor(
+    copies: readonly SyncedCopy[],
+    private readonly options: SyncOptions,
+    private readonly ports: SyncPorts,
+  ) {
     this.#copies = copies.map((copy) => new CopySync(copy, options, ports.sendPart));
-    this.#options = options;
-    this.#ports = ports;
     this.#copiesMissing = copies.length;
     this.#bucketsMissing = copies.reduce((sum, { kernels }) => sum + kernels.buckets.length, 0);
   }
@@ -304,7 +304,7 @@ export class GradientSync {
 
   /** Starts the all-reduce of stages. */
   async reduce(stages: readonly number[]): Promise<void> {
-    const own = this.#copies.filter(({ copy }) => copy.rank < this.#options.size);
+    const own = this.#copies.filter(({ copy }) => copy.rank < this.options.size);
     for (const one of own.filter(({ copy }) => stages.includes(copy.stage))) {
       one.isReducing = true;
       if (one.isSummed) await this.#sumsComplete(one);
@@ -329,7 +329,7 @@ export class GradientSync {
 
   /** Handles the sums of a stage that is mirrored here. */
   async receiveMirror(stage: number, values: MessageArray): Promise<void> {
-    const one = this.#find(stage, this.#options.size);
+    const one = this.#find(stage, this.options.size);
     if (values.length > 0) one.copy.kernels.writeGradients(0, values);
     one.offerAll();
     this.#wake();
@@ -350,7 +350,7 @@ export class GradientSync {
    * other copies may have started are started here, too, and their results dropped.
    */
   async giveUp(): Promise<void> {
-    if (this.#options.algorithm !== "collective") return;
+    if (this.options.algorithm !== "collective") return;
     for (const one of this.#copies) {
       while (one.isReducing && await one.startChunk());
     }
@@ -386,7 +386,7 @@ export class GradientSync {
   #wake(): void {
     if (this.#isAwake || !this.#isCommitted) return;
     this.#isAwake = this.#copies.some(({ due }) => due.length > 0);
-    if (this.#isAwake) this.#ports.wake();
+    if (this.#isAwake) this.ports.wake();
   }
 
   /** Starts a next chunk of a copy for each that has its sums, and lets its buckets be stepped. */
@@ -408,7 +408,7 @@ export class GradientSync {
       const from = members.length > 2 ? place : undefined;
       for (const other of members.toSpliced(place, 1)) {
         const values = await kernels.readGradients(offset, length);
-        this.#ports.sendTie(other.stage, rank, other.name, values, from);
+        this.ports.sendTie(other.stage, rank, other.name, values, from);
       }
     }
     for (const early of earlyTies) await this.#tie(one, early);
@@ -423,16 +423,16 @@ export class GradientSync {
 
   /** Notes that a copy has its sums; the first copy of a stage counts in the norm. */
   async #reduced(one: CopySync): Promise<void> {
-    const { copy: { rank, stage, kernels } } = one, { size, digests, mirrored } = this.#options;
+    const { copy: { rank, stage, kernels } } = one, { size, digests, mirrored } = this.options;
     if (rank === 0) {
       for (const [name, sum] of await one.squares()) this.#squares.set(name, sum);
       if (mirrored?.has(stage)) {
         const all = kernels.buckets.reduce((sum, { length }) => sum + length, 0);
         const sums = all > 0 ? await kernels.readGradients(0, all) : new Float32Array();
-        this.#ports.sendMirror(stage, sums);
+        this.ports.sendMirror(stage, sums);
       }
     }
     if (digests && rank < size) this.#digests.push(await one.digest());
-    if (--this.#copiesMissing === 0) this.#ports.reduced(this.#squares, this.#digests);
+    if (--this.#copiesMissing === 0) this.ports.reduced(this.#squares, this.#digests);
   }
 }

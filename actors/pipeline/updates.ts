@@ -259,7 +259,6 @@ function openStepSync(worker: Worker, round: number): GradientSync {
  * ```
  */
 export class Continuous1F1B implements StepPolicy {
-  readonly #stage: number;
   readonly #warmUp: number;
   #forwards = 0;
   #backwards = 0;
@@ -267,8 +266,7 @@ export class Continuous1F1B implements StepPolicy {
   /** Micro-batches of the steps that have begun. */
   known = 0;
 
-  constructor(stage: number, stages: number) {
-    this.#stage = stage;
+  constructor(private readonly stage: number, stages: number) {
     this.#warmUp = stages - 1 - stage;
   }
 
@@ -279,9 +277,9 @@ export class Continuous1F1B implements StepPolicy {
   get waitsFor(): Action | undefined {
     const isFilling = this.#forwards - this.#backwards <= this.#warmUp;
     if (isFilling && !(this.#isDraining && this.#forwards === this.known)) {
-      return this.#forwards < this.known ? F(this.#stage, this.#forwards) : undefined;
+      return this.#forwards < this.known ? F(this.stage, this.#forwards) : undefined;
     }
-    return this.#backwards < this.#forwards ? B(this.#stage, this.#backwards) : undefined;
+    return this.#backwards < this.#forwards ? B(this.stage, this.#backwards) : undefined;
   }
 
   next(ready: readonly Action[]): Action | undefined {

@@ -133,15 +133,16 @@ type TraceDetails = Omit<TracedAction, "name" | "start" | "end" | "sent">;
 
 /** Runs, names and traces the actions of a worker. */
 export class Activity {
-  readonly #ctx: Context<WorkerMessage>;
   readonly #fault: WorkerFault | undefined;
   readonly #isTraced: boolean;
   #trace: TracedAction[] = [];
   #count = 0;
   #sent: number | undefined;
 
-  constructor(ctx: Context<WorkerMessage>, { fault, worker, isTraced }: WorkerInit) {
-    this.#ctx = ctx;
+  constructor(
+    private readonly ctx: Context<WorkerMessage>,
+    { fault, worker, isTraced }: WorkerInit,
+  ) {
     this.#fault = fault?.worker === worker ? fault : undefined;
     this.#isTraced = isTraced;
   }
@@ -156,7 +157,7 @@ export class Activity {
     action: () => void | Promise<void>,
     details?: () => TraceDetails,
   ): Promise<void> {
-    const ctx = this.#ctx, fault = this.#fault;
+    const ctx = this.ctx, fault = this.#fault;
     ctx.setActivity(name);
     this.#sent = undefined;
     if (fault && this.#count++ === fault.afterActions) PERFORM[fault.kind]();
@@ -169,7 +170,7 @@ export class Activity {
 
   /** The time, for an input that arrives; undefined unless the run is traced. */
   arrival(): number | undefined {
-    return this.#isTraced ? this.#ctx.now() : undefined;
+    return this.#isTraced ? this.ctx.now() : undefined;
   }
 
   /** Notes that an output of the current action is about to be sent. */

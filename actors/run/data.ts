@@ -61,7 +61,6 @@ const WAIT_SECONDS = 30;
 
 /** Reports each micro-batch that does not come in time, once. */
 export class DataWatch {
-  readonly #announce: (line: string) => void;
   /** The micro-batch that the data was asked for, and the ticks since then. */
   #asked: { readonly step: number; readonly microBatch: number; seconds: number } | undefined;
   /** One timer for the whole run, as micro-batches are many. */
@@ -69,8 +68,7 @@ export class DataWatch {
   #report = (_: WaitEvent): void => {};
 
   /** @param announce receives the reports as text. */
-  constructor(announce: (line: string) => void) {
-    this.#announce = announce;
+  constructor(private readonly announce: (line: string) => void) {
   }
 
   /** Notes that the data was asked for a micro-batch. */
@@ -99,7 +97,7 @@ export class DataWatch {
     if (++this.#asked.seconds !== WAIT_SECONDS + 1) return;
     const { step, microBatch } = this.#asked;
     const what = `step ${step} waits for its micro-batch ${microBatch}`;
-    this.#announce(`The data has not answered for ${WAIT_SECONDS} s: ${what}`);
+    this.announce(`The data has not answered for ${WAIT_SECONDS} s: ${what}`);
     this.#report({ type: "wait", step, microBatch });
   }
 

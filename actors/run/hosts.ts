@@ -66,14 +66,13 @@ export class MovingHosts<R extends EngineOptions> implements HostsOptions {
   workers: number;
   readonly #all: number;
   readonly #run: R;
-  readonly #openOf: (run: R) => (state: StateOf<TensorSource>) => Promise<Engine>;
   #current: R;
   #layout: HostLayout;
 
   /** @param openOf returns how a run opens its engine. */
   constructor(
     run: R,
-    openOf: (run: R) => (state: StateOf<TensorSource>) => Promise<Engine>,
+    private readonly openOf: (run: R) => (state: StateOf<TensorSource>) => Promise<Engine>,
     { minWorkers, onResize, available, prepare }: HostsOptions,
   ) {
     this.minWorkers = minWorkers;
@@ -82,13 +81,12 @@ export class MovingHosts<R extends EngineOptions> implements HostsOptions {
     const all = this.workers = this.#all = run.replicas * run.schedule.workers;
     this.available = available && (() => Math.min(all, available()));
     this.#run = this.#current = run;
-    this.#openOf = openOf;
     this.#layout = this.#layoutOn(all);
   }
 
   /** Opens an engine for the present layout. */
   start(state: StateOf<TensorSource>): Promise<Engine> {
-    return this.#openOf(this.#current)(state);
+    return this.openOf(this.#current)(state);
   }
 
   /** Returns the present layout, and the number of logical copies. */

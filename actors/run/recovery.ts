@@ -307,7 +307,6 @@ type Kept = (state: StateOf<TensorSource>) => void;
 
 /** An engine that restarts its workers when one of them fails. */
 export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "evaluate" | "close"> {
-  readonly #open: (state: StateOf<TensorSource>) => Promise<Engine>;
   readonly #retries: Retries;
   /** Counts the failures of lost workers that are replaced while the others keep the state. */
   readonly #replacements: Retries;
@@ -329,10 +328,9 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
   #mostWorkers = Infinity;
 
   private constructor(
-    open: (state: StateOf<TensorSource>) => Promise<Engine>,
+    private readonly open: (state: StateOf<TensorSource>) => Promise<Engine>,
     private readonly options: RecoveryOptions,
   ) {
-    this.#open = open;
     this.#retries = new Retries(options);
     this.#replacements = new Retries(options);
     this.#base = options.state;
@@ -438,7 +436,7 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
   /** Starts all workers and repeats the logged steps. */
   async #start(): Promise<Engine> {
     const { state, at } = this.#snapshot ?? { state: this.#base!, at: this.#log.start };
-    const steps = this.#log.since(at), engine = this.#opened = await this.#open(state);
+    const steps = this.#log.since(at), engine = this.#opened = await this.open(state);
     await this.#log.repeat(engine, at, steps);
     return engine;
   }

@@ -149,10 +149,6 @@ export interface Timer {
 
 /** The state of an actor in its isolate. */
 export class Actor {
-  readonly ref: ActorRef;
-  /** Absent for the system itself. */
-  readonly parent: ActorRef | undefined;
-  readonly capacity: number;
   readonly mailbox = new Mailbox();
   /** Work of the runtime before and between messages: start, resume, finish. */
   readonly agenda = new Ring<Envelope>();
@@ -186,11 +182,12 @@ export class Actor {
   offered: Envelope | undefined;
 
   /** Creates an actor that has not started. */
-  constructor(ref: ActorRef, parent: ActorRef | undefined, capacity: number) {
-    this.ref = ref;
-    this.parent = parent;
-    this.capacity = capacity;
-  }
+  constructor(
+    readonly ref: ActorRef,
+    /** Absent for the system itself. */
+    readonly parent: ActorRef | undefined,
+    readonly capacity: number,
+  ) {}
 }
 
 /** Returns a key that is unique among all actors of all isolates. */

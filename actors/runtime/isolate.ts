@@ -160,8 +160,6 @@ export interface Environment {
 
 /** One isolate of the actor system. */
 export class Isolate {
-  readonly number: number;
-  readonly env: Environment;
   /** Actors by serial. */
   readonly actors = new Map<number, Actor>();
   /** Keys of the living actors of this isolate and of those spawned from it, by id. */
@@ -192,23 +190,19 @@ export class Isolate {
   nextAsk = 0;
   /** Number of isolates started from this one. */
   started = 0;
-  readonly #run: (isolate: Isolate) => Promise<void>;
   /** Settles when the observer is opened, if that takes time. */
   #observing: Promise<void> | undefined;
 
   /** Creates an isolate without actors. */
   constructor(
-    number: number,
-    env: Environment,
+    readonly number: number,
+    readonly env: Environment,
     deliver: (isolate: Isolate, frame: Frame) => void,
-    run: (isolate: Isolate) => Promise<void>,
+    private readonly run: (isolate: Isolate) => Promise<void>,
   ) {
-    this.number = number;
-    this.env = env;
     this.heartbeat = env.heartbeat ?? new Heartbeat();
     this.picker = env.choose ? choosingPicker(env.choose, env.offers) : fifoPicker();
     this.deliver = (frame) => deliver(this, frame);
-    this.#run = run;
     const { observer } = env, telemetry = env.telemetry?.(this);
     const blame = (kind: "throw" | "init") => (error: unknown) =>
       env.onFailure(describeFailure("system", kind, error, "observer"));
@@ -225,7 +219,7 @@ export class Isolate {
     if (this.isRunning) return;
     this.isRunning = true;
     queueMicrotask(() =>
-      this.#observing ? this.#observing.then(() => this.#run(this)) : this.#run(this)
+      this.#observing ? this.#observing.then(() => this.run(this)) : this.run(this)
     );
   }
 }

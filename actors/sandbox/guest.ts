@@ -63,7 +63,6 @@ type Waiting = Pick<PromiseWithResolvers<unknown>, "resolve" | "reject">;
 
 /** The actor of a package. */
 class Guest {
-  readonly #send: (frame: unknown) => void;
   /** Makes the actor of the package that was loaded. */
   #make!: (self: ActorRef<Message>, init: unknown) => Promise<void>;
   #handlers!: ReturnType<typeof openHandlers>;
@@ -79,8 +78,7 @@ class Guest {
   /** The host waits for a frame. */
   #maySpeak = false;
 
-  constructor(send: (frame: unknown) => void) {
-    this.#send = send;
+  constructor(private readonly send: (frame: unknown) => void) {
   }
 
   receive(frame: HostFrame): void {
@@ -153,7 +151,7 @@ class Guest {
 
   #speak(frame: unknown): void {
     this.#maySpeak = false;
-    this.#send(frame);
+    this.send(frame);
   }
 
   #call(call: Call): void {

@@ -337,7 +337,6 @@ interface Account {
 
 /** The state of a host. */
 export class Host {
-  readonly #open: () => Promise<Sandbox>;
   readonly #maySend: Check<Message>;
   readonly #answers: ReadonlyMap<string, Check<unknown>>;
   #opening: Promise<Sandbox> | undefined;
@@ -355,11 +354,10 @@ export class Host {
   constructor(
     private readonly ctx: Context<Message>,
     private readonly options: HostOptions,
-    open: () => Promise<Sandbox>,
+    private readonly open: () => Promise<Sandbox>,
   ) {
     const { from, export: name, sends = {}, answers = {} } = options;
     const cannot = `Cannot use "${name}" of ${from}`, { id } = ctx.self;
-    this.#open = open;
     this.#maySend = validateMessages(cannot, id, sends);
     this.#answers = new Map(
       Object.entries(answers).map(([type, schema]) => [type, validate(cannot, id, schema)]),
@@ -371,7 +369,7 @@ export class Host {
   async begin(init: unknown): Promise<void> {
     const { from, export: name, protocol, stepLimitMs } = this.options;
     const said = await this.ctx.external(async () => {
-      this.#opening = this.#open();
+      this.#opening = this.open();
       return await describe(await this.#opening, from, name, stepLimitMs);
     });
     checkProtocol(`Cannot use "${name}" of ${from}`, protocol, said.protocol);

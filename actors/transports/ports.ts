@@ -44,7 +44,6 @@ function closePorts(values: readonly Transferable[]): void {
 
 /** One end of a channel; frames of each direction keep their order. */
 export class PortChannel {
-  readonly #receive: (frame: unknown) => void;
   #sent = 0;
   #received = 0;
   #isListening = false;
@@ -54,8 +53,10 @@ export class PortChannel {
   readonly #early = new Map<number, { readonly frame: unknown }>();
 
   /** @param receive handles a frame, after {@linkcode listen} is called. */
-  constructor(private readonly port: MessagePort, receive: (frame: unknown) => void) {
-    this.#receive = receive;
+  constructor(
+    private readonly port: MessagePort,
+    private readonly receive: (frame: unknown) => void,
+  ) {
   }
 
   /**
@@ -117,7 +118,7 @@ export class PortChannel {
     let next: { readonly frame: unknown } | undefined;
     while ((next = this.#early.get(this.#received))) {
       this.#early.delete(this.#received++);
-      this.#receive(next.frame);
+      this.receive(next.frame);
     }
   }
 }

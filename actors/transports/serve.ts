@@ -40,7 +40,6 @@ class Peers {
   readonly #invited = new Set<number>();
   readonly #senders = new Map<number, PeerSender>();
   readonly #receivers = new Map<number, PeerReceiver>();
-  readonly #receive: (frame: Frame) => void;
 
   /**
    * @param number the number of this isolate.
@@ -51,10 +50,9 @@ class Peers {
   constructor(
     private readonly number: number,
     private readonly connector: PeerConnector | undefined,
-    receive: (frame: Frame) => void,
+    private readonly receive: (frame: Frame) => void,
     private readonly up: Up,
   ) {
-    this.#receive = receive;
   }
 
   /** Sends to isolate `to`. @throws {DOMException} when the frame cannot be cloned. */
@@ -71,7 +69,7 @@ class Peers {
 
   /** Connects to isolate `from`. */
   accept(from: number, address: unknown): void {
-    const receive = (frame: unknown) => this.#receive(frame as Frame);
+    const receive = (frame: unknown) => this.receive(frame as Frame);
     const receiver = this.connector?.connect(from, address, receive);
     if (receiver) this.#receivers.set(from, receiver);
   }

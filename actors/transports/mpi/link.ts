@@ -46,7 +46,6 @@ function* partsOf(bytes: Uint8Array<ArrayBuffer>) {
 
 /** The sending end of a link. */
 export class Outgoing {
-  readonly #failed: (error: Error) => void;
   readonly #pieces = new Ring<Uint8Array<ArrayBuffer>>();
   #isWriting = false;
   #written = Promise.resolve();
@@ -56,9 +55,8 @@ export class Outgoing {
     private readonly parts: LinkParts,
     private readonly rank: number,
     private readonly connection: Promise<Deno.Conn>,
-    failed: (error: Error) => void,
+    private readonly failed: (error: Error) => void,
   ) {
-    this.#failed = failed;
   }
 
   /** Sends a packet. */
@@ -89,7 +87,7 @@ export class Outgoing {
         });
       }
     } catch (error) {
-      this.#failed(error as Error);
+      this.failed(error as Error);
     }
     this.#isWriting = false;
   }

@@ -57,15 +57,16 @@ const IDLE_MS = 20;
 
 /** Polls pending transfers until they are complete. */
 export class Transfers {
-  readonly #failed: (error: Error) => void;
   #waiting: { readonly request: MpiRequest; readonly done: () => void }[] = [];
   #isPolling = false;
   readonly #idle: (() => void)[] = [];
   readonly #timer = setInterval(() => this.#isPolling || this.#poll(), IDLE_MS);
 
   /** @param failed called when a transfer fails. */
-  constructor(private readonly mpi: Pick<Mpi, "test" | "advance">, failed: (error: Error) => void) {
-    this.#failed = failed;
+  constructor(
+    private readonly mpi: Pick<Mpi, "test" | "advance">,
+    private readonly failed: (error: Error) => void,
+  ) {
   }
 
   /** Resolves when a transfer is complete. */
@@ -96,7 +97,7 @@ export class Transfers {
     } catch (error) {
       this.#waiting = [];
       this.close();
-      this.#failed(error as Error);
+      this.failed(error as Error);
     }
     this.#isPolling = this.#waiting.length > 0;
     if (this.#isPolling) {

@@ -40,7 +40,6 @@ const numbers = ({ buffer, byteOffset, byteLength }: Uint8Array) =>
 /** One end of a link; both ends have the same number. */
 export class Link implements FrameSink, FrameSource {
   readonly #number: number;
-  readonly #publish: (message: Uint8Array<ArrayBuffer>) => void;
   readonly #pieceBytes: number;
   /** Pieces that the far end has not confirmed, from number `#confirmed` on. */
   readonly #kept = new Ring<Uint8Array<ArrayBuffer>>();
@@ -63,11 +62,10 @@ export class Link implements FrameSink, FrameSource {
    */
   constructor(
     number: number,
-    publish: (message: Uint8Array<ArrayBuffer>) => void,
+    private readonly publish: (message: Uint8Array<ArrayBuffer>) => void,
     maxBytes: number,
   ) {
     this.#number = number;
-    this.#publish = publish;
     this.#pieceBytes = Math.min(maxBytes, CONFIRM_BYTES) - HEAD_BYTES;
   }
 
@@ -134,7 +132,7 @@ export class Link implements FrameSink, FrameSource {
     view.setUint32(9, this.#received);
     view.setUint8(13, Number(this.#isMissing));
     this.#unconfirmed = 0;
-    this.#publish(beat);
+    this.publish(beat);
   }
 
   /** Sends all pieces again that the far end has not confirmed. */
@@ -155,7 +153,7 @@ export class Link implements FrameSink, FrameSource {
 
   #send(piece: Uint8Array<ArrayBuffer>): void {
     numbers(piece).setUint32(9, this.#received);
-    this.#publish(piece);
+    this.publish(piece);
   }
 
   #take(contents: Uint8Array): void {

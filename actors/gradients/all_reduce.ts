@@ -196,7 +196,8 @@ class ChunkReduction {
   /** Values that have arrived and wait for their exchange. */
   readonly #inbox = new Map<string, Values>();
   #isStarted = false;
-  #isComplete = false;
+  /** True if the sums have been written. */
+  isComplete = false;
   /** The number of completed exchanges. */
   #done = 0;
   /** True while a device runs an exchange. */
@@ -214,11 +215,6 @@ class ChunkReduction {
       const [start, end] = this.#elements(exchange);
       for (const from of exchange.from) this.#due.set(this.#title(exchange, from), end - start);
     }
-  }
-
-  /** True if the sums have been written. */
-  get isComplete(): boolean {
-    return this.#isComplete;
   }
 
   /** Reads this rank's gradients and sends the first messages. */
@@ -323,7 +319,7 @@ class ChunkReduction {
   }
 
   #complete(): void {
-    this.#isComplete = true;
+    this.isComplete = true;
     this.#options.onComplete(this.chunk);
   }
 

@@ -90,7 +90,6 @@ interface TieTerm {
 
 /** The all-reduce of one copy in one step. */
 class CopySync {
-  readonly copy: SyncedCopy;
   readonly ties: readonly TieEnd[];
   readonly reducer: Reducer;
   /** Chunks whose sums have arrived and were not handled yet. */
@@ -110,9 +109,8 @@ class CopySync {
   /** Chunk c covers the buckets `first` to `end` − 1. */
   readonly #chunks: readonly { readonly first: number; readonly end: number }[];
 
-  constructor(copy: SyncedCopy, options: SyncOptions, send: SyncPorts["sendPart"]) {
+  constructor(readonly copy: SyncedCopy, options: SyncOptions, send: SyncPorts["sendPart"]) {
     const { stage, rank, kernels } = copy, { buckets } = kernels, { coarsening, shared } = options;
-    this.copy = copy;
     // The sums that a mirror gets have all terms.
     this.ties = rank < options.size ? options.ties[stage]! : [];
     this.#tiesMissing = this.ties.length;

@@ -31,10 +31,11 @@ import type { StageState } from "../../kernels/internal.ts";
 import type { Part } from "../../schedules/mod.ts";
 import type { ShardOrder, WrittenShard } from "../checkpoints/read.ts";
 import type { ReduceMessage } from "../gradients/all_reduce.ts";
-import type { GradientSquares } from "../gradients/commit.ts";
+import type { CopyDigest, GradientSquares } from "../gradients/commit.ts";
 import type { ActorRef, Down, Failure, Handlers, Message } from "../runtime/mod.ts";
 import type { LinkMessage } from "./links.ts";
 import type {
+  Doubt,
   LocalUpdates,
   MicroBatchShare,
   PolicyData,
@@ -319,11 +320,7 @@ export type SupervisorMessage =
   | {
     readonly type: "Digested";
     readonly worker: number;
-    readonly digests: readonly {
-      readonly stage: number;
-      readonly rank: number;
-      readonly digest: number;
-    }[];
+    readonly digests: readonly CopyDigest[];
   }
   /** Reports a survivor whose state no longer changes. */
   | { readonly type: "Frozen"; readonly worker: number }
@@ -357,20 +354,16 @@ export type SupervisorMessage =
     readonly stage: number;
     readonly isSafe: boolean;
     /** Errors that were found since its last report. */
-    readonly doubts?: readonly { readonly what: string; readonly worker?: number }[];
+    readonly doubts?: readonly Doubt[];
   }
   /** Reports a worker that has all sums, with sums of squares by parameter from first copies. */
   | {
     readonly type: "Reduced";
     readonly squares: GradientSquares;
     /** The digests of its sums; empty unless they are verified. */
-    readonly digests?: readonly {
-      readonly stage: number;
-      readonly rank: number;
-      readonly digest: number;
-    }[];
+    readonly digests?: readonly CopyDigest[];
     /** Errors that were found since its last report. */
-    readonly doubts?: readonly { readonly what: string; readonly worker?: number }[];
+    readonly doubts?: readonly Doubt[];
   }
   /** Reports that a worker has stepped all its buckets for a step, or dropped its gradients. */
   | {

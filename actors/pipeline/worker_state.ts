@@ -24,12 +24,10 @@ import {
 import {
   type Doubt,
   listsOf,
-  type LocalUpdates,
-  type MicroBatchShare,
   type PolicyData,
-  type StepDropout,
   type TracedAction,
   UPDATE_POLICIES,
+  type Verification,
 } from "./step.ts";
 
 /** A failure of one worker, as it begins its nth action of training. */
@@ -119,9 +117,7 @@ export interface WorkerInit {
   /** A link whose delays are emulated for messages to other workers. */
   readonly link?: LinkOptions | undefined;
   /** Options of the verification. Default: results are not verified. */
-  readonly verification?:
-    | { readonly mode: "sums" | "actions"; readonly every: number }
-    | undefined;
+  readonly verification?: Verification | undefined;
   /** True to report the times of actions and of their inputs. */
   readonly isTraced: boolean;
   /** A failure to inject. */
@@ -208,22 +204,12 @@ export type WorkerState =
 export type Begin = Extract<WorkerMessage, { type: "Begin" }>;
 
 /** A step in progress on a worker. */
-interface StepInProgress {
-  readonly round: number;
+interface StepInProgress
+  extends Pick<Begin, "round" | "share" | "lossScales" | "updates" | "dropout"> {
   /** Its first micro-batch, counted since the pipe was empty; 0 with a flush. */
   readonly first: number;
-  readonly share: MicroBatchShare;
-  readonly lossScales: readonly number[];
-  readonly updates?: LocalUpdates | undefined;
-  readonly dropout?: StepDropout | undefined;
   /** Readiness of the actions of this worker. */
   readonly readiness: Readiness;
-}
-
-/** The other actors. */
-interface Peers {
-  readonly supervisor: ActorRef<SupervisorMessage>;
-  readonly workers: readonly ActorRef<WorkerMessage>[];
 }
 
 /** The state of a worker. */
@@ -232,7 +218,8 @@ export class Worker {
   readonly link: EmulatedLink<PeerMessage>;
   readonly activity: Activity;
   state: WorkerState = "connecting";
-  peers: Peers | undefined;
+  /** The other actors. */
+  peers: Omit<Extract<WorkerMessage, { type: "Connect" }>, "type"> | undefined;
   /** The steps in progress, the oldest first: one, or without flushes any number. */
   steps: StepInProgress[] = [];
   /** The policy that orders the actions until the pipe is empty. */

@@ -4,6 +4,7 @@
  * @module
  */
 
+import { functionOf } from "./checks.ts";
 import { messageOf } from "./failure.ts";
 import type { ActorRef, Message } from "./types.ts";
 
@@ -211,15 +212,8 @@ export type ObserverFactory = (isolate: number, init: unknown) => Observer;
  * observer.
  */
 export async function openObserver(spec: ObserverSpec, isolate: number): Promise<Observer> {
-  const exports: Record<string, unknown> = await import(spec.module);
-  const factory = exports[spec.export];
-  if (typeof factory !== "function") {
-    throw new TypeError(
-      `Cannot observe: ${spec.module} must export a function "${spec.export}", ` +
-        `received ${typeof factory}`,
-    );
-  }
-  const observer = (factory as ObserverFactory)(isolate, spec.init);
+  const open = functionOf("Cannot observe", spec, await import(spec.module)) as ObserverFactory;
+  const observer = open(isolate, spec.init);
   for (const part of ["begins", "did", "ends", "closes"] as const) {
     if (typeof observer?.[part] === "function") continue;
     throw new TypeError(

@@ -6,7 +6,7 @@
 
 import { Actor, type ActorFactory, type AnyHandlers, keyOf, OTHERS } from "./actor.ts";
 import { ask, deferReply } from "./asks.ts";
-import { checkHandlers, checkSpawn, isPlain } from "./checks.ts";
+import { checkHandlers, checkSpawn, functionOf, isPlain } from "./checks.ts";
 import {
   type AskCall,
   type AskOptions,
@@ -123,12 +123,8 @@ function expose(isolate: Isolate, actor: Actor, read: () => unknown): void {
 }
 
 function draw(isolate: Isolate, actor: Actor, label: string): number {
-  let next = actor.streams.get(label);
-  if (!next) {
-    next = substream(isolate.env.seed, `${actor.ref.id}\0${label}`);
-    actor.streams.set(label, next);
-  }
-  return next();
+  const open = () => substream(isolate.env.seed, `${actor.ref.id}\0${label}`);
+  return actor.streams.getOrInsertComputed(label, open)();
 }
 
 /**
@@ -249,13 +245,7 @@ export function launch(isolate: Isolate, frame: LaunchFrame): void {
 async function start(isolate: Isolate, actor: Actor, { spec, init }: LaunchFrame): Promise<void> {
   const load = isolate.env.load ?? ((module) => import(module));
   const exports = await isolate.heartbeat.busy(() => load(spec.module));
-  const factory = exports[spec.export];
-  if (typeof factory !== "function") {
-    throw new TypeError(
-      `Cannot make "${actor.ref.id}": ${spec.module} must export a function "${spec.export}", ` +
-        `received ${typeof factory}`,
-    );
-  }
+  const factory = functionOf(`Cannot make "${actor.ref.id}"`, spec, exports);
   const ctx = createContext<Message>(isolate, actor, spawn);
   const make = factory as ActorFactory<unknown, Message>;
   const made = await isolate.heartbeat.busy(() => make(ctx, init, spec.argument));

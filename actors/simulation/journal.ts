@@ -33,9 +33,9 @@ const isShallow = (value: unknown, depth: number): boolean =>
   typeof value !== "object" || value === null ||
   depth > 0 && Object.values(value).every((item) => isShallow(item, depth - 1));
 
-const isHashes: Is = (value) =>
-  typeof value === "object" && value !== null && !Array.isArray(value) &&
-  Object.values(value).every(isText);
+const isRecord = (value: unknown): value is Line =>
+  typeof value === "object" && value !== null && !Array.isArray(value);
+const isHashes: Is = (value) => isRecord(value) && Object.values(value).every(isText);
 
 /** The fields of a kind of line with their checks; fields with `?` are optional. */
 type Fields = Readonly<Record<string, readonly [is: Is, must: string]>>;
@@ -100,13 +100,12 @@ type Line = Readonly<Record<string, unknown>>;
  * @throws {SyntaxError} when it is not a record.
  */
 function parseLine(text: string, number: number): Line {
-  let value: unknown;
   try {
-    value = JSON.parse(text);
+    const value: unknown = JSON.parse(text);
+    if (isRecord(value)) return value;
   } catch {
-    throw unread(number, "be a JSON record", text);
+    // No JSON: the same error.
   }
-  if (typeof value === "object" && value !== null && !Array.isArray(value)) return value as Line;
   throw unread(number, "be a JSON record", text);
 }
 

@@ -6,6 +6,7 @@
 
 import { type AnyHandlers, OTHERS } from "../runtime/actor.ts";
 import { errorOf } from "../runtime/asks.ts";
+import { functionOf } from "../runtime/checks.ts";
 import type {
   ActorFactory,
   ActorRef,
@@ -64,7 +65,8 @@ class ReplayedActor {
   #step!: StepRecord;
   #did = 0;
   #read = 0;
-  #activity = "";
+  /** The activity that the actor set in the last step. */
+  activity = "";
   /** Id of the asking actor, while the step's message is not answered. */
   #asker: string | undefined;
   #isWorking = false;
@@ -78,11 +80,6 @@ class ReplayedActor {
     private readonly hangMs: number,
   ) {
     this.#self = (recorded.messageOf(first) as Init).self;
-  }
-
-  /** The activity that the actor set in the last step. */
-  get activity(): string {
-    return this.#activity;
   }
 
   /** The error that its handler has thrown. */
@@ -104,7 +101,7 @@ class ReplayedActor {
   }
 
   #begin(step: StepRecord, message: Message): void {
-    this.#activity = "";
+    this.activity = "";
     this.#asker = step.isQuestion && step.from.slice(0, step.from.lastIndexOf("#"));
     this.#isWorking = true;
     const work = async () => {
@@ -137,7 +134,7 @@ class ReplayedActor {
     if (this.#did < did.length) {
       throw this.#differs(quote(did[this.#did]), `${this.#thrown?.error || "nothing more"}`);
     }
-    if (this.#activity !== name) throw this.#differs(quote(name), quote(this.#activity));
+    if (this.activity !== name) throw this.#differs(quote(name), quote(this.activity));
     if (state === undefined || !this.#expose) return;
     this.states++;
     const received = digestOf(this.#expose());
@@ -225,7 +222,7 @@ class ReplayedActor {
         this.#does({ kind: "after", value: { delayMs, message, key } }),
       now: () => this.#nextReading(),
       random: (label) => this.#draw(label),
-      setActivity: (text) => void (this.#activity = text),
+      setActivity: (text) => void (this.activity = text),
       busy: async (run) => await run(),
       external: <T>() => {
         this.#does({ kind: "outside" });
@@ -319,7 +316,9 @@ export async function replayInbox<I, M extends Message>(
   options: InboxOptions = {},
 ): Promise<InboxReplay> {
   const read = typeof journal === "string" ? await readJournal(journal) : journal;
-  const factory = typeof actor === "function" ? actor : await load(actor);
+  const factory = typeof actor === "function"
+    ? actor
+    : functionOf("Cannot replay", actor, await import(actor.module));
   const id = options.id ?? findActor(read, typeof actor === "function" ? actor.name : actor.export);
   const steps = read.steps.filter((step) => step.actor === id), [first] = steps;
   if (first?.type !== "init") {
@@ -335,7 +334,7 @@ export async function replayInbox<I, M extends Message>(
       seed: read.header.seed,
       messageOf: (step: StepRecord) => payloadOf(read, step),
     };
-    const replayed = new ReplayedActor(recorded, factory as unknown as AnyFactory, first, hangMs);
+    const replayed = new ReplayedActor(recorded, factory as AnyFactory, first, hangMs);
     for (const step of steps) {
       await replayed.play(step);
       options.onStep?.(step);
@@ -386,16 +385,6 @@ export async function playAlone(
   } finally {
     restoreGlobals();
   }
-}
-
-async function load<I, M extends Message>(spec: ActorSpec<I, M>): Promise<ActorFactory<I, M>> {
-  const exports: Record<string, unknown> = await import(spec.module);
-  const factory = exports[spec.export];
-  if (typeof factory === "function") return factory as ActorFactory<I, M>;
-  throw new TypeError(
-    `Cannot replay: ${spec.module} must export a function "${spec.export}", ` +
-      `received ${typeof factory}`,
-  );
 }
 
 /** Returns the only actor of the export with this name. */

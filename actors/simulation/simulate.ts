@@ -510,21 +510,14 @@ class RunChecks {
   readonly invariants: NamedCheck[] = [];
   /** Checked at the end. */
   readonly endings: NamedCheck[] = [];
+  readonly #ending = Promise.withResolvers<void>();
   /** Resolves when the run is over. */
-  readonly over: Promise<void>;
-  readonly #end: () => void;
+  readonly over = this.#ending.promise;
   /** Checked until they become true. */
   #liveness: Liveness[] = [];
 
   /** @param view the view that checks receive. */
-  constructor(private readonly view: View) {
-    const { promise, resolve } = Promise.withResolvers<void>();
-    this.over = promise;
-    this.#end = () => {
-      this.isOver = true;
-      resolve();
-    };
-  }
+  constructor(private readonly view: View) {}
 
   /** Adds a condition that must become true. */
   eventually(name: string, check: Check, options: EventuallyOptions): void {
@@ -568,6 +561,11 @@ class RunChecks {
   break(error: unknown): void {
     this.broken = { error };
     this.#end();
+  }
+
+  #end(): void {
+    this.isOver = true;
+    this.#ending.resolve();
   }
 
   #now() {

@@ -9,6 +9,7 @@ import { parse as parseJsonc } from "@std/jsonc/parse";
 import { parse as parseToml } from "@std/toml/parse";
 import { existsSync, readFileSync } from "node:fs";
 import { basename, dirname, extname, join } from "node:path";
+import { isObject } from "../actors/options/file_schema.ts";
 import { commandLine } from "../actors/options/limits.ts";
 import { decodeText, refusal } from "../kernels/internal.ts";
 import { formatTable } from "../schedules/pictures/grid.ts";
@@ -220,7 +221,7 @@ type Values = Readonly<Record<string, unknown>>;
  */
 export function readConfigFile(path: string, flags: Flags): ConfigFile {
   const record = parseFile(path), where = inOneLine(path);
-  const hasFlags = isRecord(record.flags);
+  const hasFlags = isObject(record.flags);
   const isCheckpoint = hasFlags || existsSync(join(dirname(path), "manifest.json"));
   const said = hasFlags ? { ...recordOf(record.run), ...recordOf(record.flags) } : record;
   const named = nameFlags(said, flags, where);
@@ -263,7 +264,7 @@ function parseFile(path: string): Values {
       { cause },
     );
   }
-  if (isRecord(value)) return value;
+  if (isObject(value)) return value;
   throw new TypeError(
     `Cannot read ${inOneLine(path)}: it must be a record of flags, received ${quoted(value)}`,
   );
@@ -297,10 +298,7 @@ function nameFlags(said: Values, flags: Flags, where: string): Values {
   return Object.fromEntries(named);
 }
 
-const isRecord = (value: unknown): value is Values =>
-  typeof value === "object" && value !== null && !Array.isArray(value);
-
-const recordOf = (value: unknown): Values => isRecord(value) ? value : {};
+const recordOf = (value: unknown): Values => isObject(value) ? value : {};
 
 /** Options of {@linkcode rawArguments}. */
 export interface ParseOptions {

@@ -215,32 +215,28 @@ function countReads(state: HeldState): { counted: HeldState; isRead: Promise<voi
 
 /** Marks the folder of checkpoints as finished when its run has ended. */
 export class FinishedMarker {
-  readonly #directory: string;
-  readonly #config: Readonly<Record<string, unknown>>;
   #loss: number | undefined;
   #finished: Finished | undefined;
 
   /** Prepares the mark of a run. */
-  constructor({ directory, config = {} }: NonNullable<RunOptions["checkpoint"]>) {
-    this.#directory = directory;
-    this.#config = config;
-  }
+  constructor(private readonly checkpoint: NonNullable<RunOptions["checkpoint"]>) {}
 
   /** Removes the mark of an earlier run. */
   begin(): Promise<void> {
-    return removeFinished(this.#directory);
+    return removeFinished(this.checkpoint.directory);
   }
 
   /** Notes an event of the run. */
   see(event: TrainEvent): void {
     if (event.type === "step") this.#loss = event.loss;
     if (event.type !== "end" || event.isInterrupted) return;
-    const { steps: step, weightsHash } = event, configHash = hashConfig(this.#config);
+    const { steps: step, weightsHash } = event,
+      configHash = hashConfig(this.checkpoint.config ?? {});
     this.#finished = { step, loss: this.#loss, weightsHash, configHash, launch: launchName() };
   }
 
   /** Writes the mark if the run has reached its end. */
   async end(): Promise<void> {
-    if (this.#finished) await writeFinished(this.#directory, this.#finished);
+    if (this.#finished) await writeFinished(this.checkpoint.directory, this.#finished);
   }
 }

@@ -121,21 +121,9 @@ const COLUMNS = [
   "other",
 ] as const;
 
-/** Memory of one worker in the JSON output, in bytes. */
-interface MemoryLine {
-  readonly worker: number;
-  readonly device: StageMemory["device"];
-  readonly host: StageMemory["host"];
-  readonly plannedBytes: number;
-  /** True if the plan is an upper bound. */
-  readonly isBound: boolean;
-  readonly usedBytes: number | null;
-  /** Planned bytes besides its stages. */
-  readonly beside: ActorBytes | undefined;
-}
-
 /**
- * Returns a line for each worker.
+ * Returns a line for each worker, as in the JSON output: with planned and used bytes, whether the plan
+ * is an upper bound (`isBound`), and the planned bytes besides its stages.
  *
  * @param used memory of each worker of all data-parallel replicas; undefined before the run.
  */
@@ -143,7 +131,7 @@ function memoryLines(
   planned: readonly WorkerMemory[],
   used: readonly StageMemory[] | undefined,
   run: RunMemory,
-): MemoryLine[] {
+) {
   const workers = used ? used.length : planned.length;
   return Array.from({ length: workers }, (_, worker) => {
     const plan = planned[worker % planned.length]!, held = used?.[worker];
@@ -155,10 +143,12 @@ function memoryLines(
   });
 }
 
+type MemoryLines = ReturnType<typeof memoryLines>;
+
 const cell = (bytes: number | null) => bytes === null ? "" : (bytes / 2 ** 20).toFixed(2);
 
 /** Formats the table, in MiB. */
-function memoryTable(lines: readonly MemoryLine[]): string[] {
+function memoryTable(lines: MemoryLines): string[] {
   const head = ["memory, MiB", ...COLUMNS, "on the host", "planned", "used"];
   const rows = lines.map(({ worker, device, host, plannedBytes, isBound, usedBytes }) => [
     `  worker ${worker}`,
@@ -177,7 +167,7 @@ function memoryTable(lines: readonly MemoryLine[]): string[] {
 const BESIDE = ["transient", "sessions", "messages", "fields", "sums", "state", "runtime"] as const;
 
 /** Formats the memory of actors besides stages, and the total, in MiB. */
-function besideTable(lines: readonly MemoryLine[], run: RunMemory): string[] {
+function besideTable(lines: MemoryLines, run: RunMemory): string[] {
   const row = (name: string, actor: ActorBytes) => [
     `  ${name}`,
     ...BESIDE.map((column) => cell(actor[column])),

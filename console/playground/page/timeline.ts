@@ -115,27 +115,30 @@ function draw(pen: CanvasRenderingContext2D, scene: Scene, theme: Theme): void {
   pen.beginPath();
   pen.rect(gutter, 0, width - gutter, layout.height);
   pen.clip();
-  drawAxis(pen, scene, theme, xOf);
-  drawRows(pen, scene, theme, xOf);
-  if (scene.isCriticalShown) drawCritical(pen, scene, theme, xOf);
-  drawChosen(pen, scene, theme, xOf);
-  drawMemory(pen, scene, theme, xOf);
+  const drawing: Drawing = { ...scene, ...layout, pen, theme, xOf };
+  drawAxis(drawing);
+  drawRows(drawing);
+  if (scene.isCriticalShown) drawCritical(drawing);
+  drawChosen(drawing);
+  drawMemory(drawing);
   pen.restore();
-  drawMemoryScale(pen, scene, theme);
+  drawMemoryScale(drawing);
 }
 
 /** Rounding errors of the ticks. */
 const EPSILON = 1e-9;
 
-type XOf = (time: number) => number;
+/** A scene with its positions and colours, while it is drawn. */
+interface Drawing extends Scene, ReturnType<typeof layOut> {
+  readonly pen: CanvasRenderingContext2D;
+  readonly theme: Theme;
+  readonly xOf: (time: number) => number;
+}
 
 function drawAxis(
-  pen: CanvasRenderingContext2D,
-  { picture, width, range }: Scene,
-  theme: Theme,
-  xOf: XOf,
+  { pen, theme, xOf, picture, width, range, row, gutter, memoryTop }: Drawing,
 ): void {
-  const { row, gutter, memoryTop } = layOut(picture, width), bottom = TOP + picture.workers * row;
+  const bottom = TOP + picture.workers * row;
   pen.strokeStyle = theme.grid;
   pen.lineWidth = 1;
   const step = tickStep(range.to - range.from, Math.max(2, (width - gutter) / 70));
@@ -154,7 +157,7 @@ function drawAxis(
 }
 
 /** Colours of boxes, by kind or as in SVG pictures. */
-function inksOf({ picture: { stages, pipelines }, colors }: Scene, theme: Theme) {
+function inksOf({ picture: { stages, pipelines }, colors, theme }: Drawing) {
   const known = new Map<string, readonly [fill: string, text: string]>();
   return ({ kind, stage, pipeline }: Box) => {
     if (colors === "kind") return [theme.kinds[kind], theme.onKind] as const;
@@ -166,9 +169,9 @@ function inksOf({ picture: { stages, pipelines }, colors }: Scene, theme: Theme)
   };
 }
 
-function drawRows(pen: CanvasRenderingContext2D, scene: Scene, theme: Theme, xOf: XOf): void {
-  const { picture, spans, width, range } = scene, { row } = layOut(picture, width);
-  const inkOfBox = inksOf(scene, theme), high = row - (row > 10 ? 2 : 1);
+function drawRows(drawing: Drawing): void {
+  const { pen, theme, xOf, spans, range, row } = drawing;
+  const inkOfBox = inksOf(drawing), high = row - (row > 10 ? 2 : 1);
   const isSeen = ({ from, to }: Range) => to >= range.from && from <= range.to;
   spans.forEach(({ boxes, gaps }, worker) => {
     const top = TOP + worker * row;
@@ -195,8 +198,7 @@ function drawRows(pen: CanvasRenderingContext2D, scene: Scene, theme: Theme, xOf
   });
 }
 
-function drawCritical(pen: CanvasRenderingContext2D, scene: Scene, theme: Theme, xOf: XOf): void {
-  const { picture, width } = scene, { row } = layOut(picture, width);
+function drawCritical({ pen, theme, xOf, picture, row }: Drawing): void {
   const middle = (worker: number) => TOP + (worker + 0.5) * row - 0.5;
   const wide = row > 10 ? 2 : 1.5;
   pen.beginPath();
@@ -217,8 +219,7 @@ function drawCritical(pen: CanvasRenderingContext2D, scene: Scene, theme: Theme,
   }
 }
 
-function drawChosen(pen: CanvasRenderingContext2D, scene: Scene, theme: Theme, xOf: XOf): void {
-  const { chosen, picture, width } = scene, { row } = layOut(picture, width);
+function drawChosen({ pen, theme, xOf, chosen, row }: Drawing): void {
   if (!chosen) return;
   const { from, to } = chosen.span;
   pen.strokeStyle = theme.focus;
@@ -230,8 +231,7 @@ function drawChosen(pen: CanvasRenderingContext2D, scene: Scene, theme: Theme, x
 const mostOf = ({ rows }: Picture) => Math.max(1e-9, ...rows.map(({ peak }) => peak));
 
 /** Draws the activations of each worker; the fullest one is thick. */
-function drawMemory(pen: CanvasRenderingContext2D, scene: Scene, theme: Theme, xOf: XOf): void {
-  const { picture, width, range } = scene, { memoryTop } = layOut(picture, width);
+function drawMemory({ pen, theme, xOf, picture, width, range, memoryTop }: Drawing): void {
   const most = mostOf(picture), fullest = picture.rows.findIndex(({ peak }) => peak === most);
   const yOf = (live: number) => memoryTop + 2 + (MEMORY - 4) * (1 - live / most);
   const place = { stages: picture.workers, pipeline: 0, pipelines: 1 };
@@ -255,8 +255,8 @@ function drawMemory(pen: CanvasRenderingContext2D, scene: Scene, theme: Theme, x
   pen.strokeRect(xOf(range.from), memoryTop + MEMORY - 0.5, width, 0);
 }
 
-function drawMemoryScale(pen: CanvasRenderingContext2D, { picture, width }: Scene, theme: Theme) {
-  const { memoryTop, gutter } = layOut(picture, width), most = mostOf(picture);
+function drawMemoryScale({ pen, theme, picture, width, memoryTop, gutter }: Drawing): void {
+  const most = mostOf(picture);
   const fullest = picture.rows.findIndex(({ peak }) => peak === most);
   pen.font = "11px system-ui, sans-serif";
   pen.fillStyle = theme.muted;

@@ -111,9 +111,9 @@ interface JobOptions {
   readonly line: CommandLine;
   /** The name of the launch, which ranks and `finished.json` repeat. */
   readonly launch: string;
-  /** Milliseconds without progress after which a job counts as stalled. */
+  /** Milliseconds without progress after which a job counts as stalled, and to wait for its end. */
   readonly stallMs: number;
-  /** True if the ranks run `train`, not another command. */
+  /** True if the ranks run `train`, whose ranks send a sign of life when they start. */
   readonly isTrain: boolean;
   /** Aborted to stop the job in good order. */
   readonly signal: AbortSignal;
@@ -251,18 +251,10 @@ async function endReading(readings: readonly Reading[]): Promise<void> {
 }
 
 /** Options of {@linkcode relaunch}. */
-interface Relaunch {
+interface Relaunch extends Omit<JobOptions, "line" | "filters"> {
   /** The folder of the checkpoints; undefined if the job is never restarted. */
   readonly out: string | undefined;
-  /** The name of the launch. */
-  readonly launch: string;
   readonly maxRestarts: number;
-  /** Milliseconds to wait for the remaining processes of a try. */
-  readonly stallMs: number;
-  /** True if ranks send a sign of life when they start, as `train` does. */
-  readonly isTrain: boolean;
-  /** Aborted to stop the job. */
-  readonly signal: AbortSignal;
   /** Runs one try, which continues from a checkpoint if there is one. */
   run(hasCheckpoint: boolean): Promise<JobEnd>;
 }
@@ -377,23 +369,13 @@ export async function launchCommand(
   if (flags.print) return print(first), 0;
   printError(first);
   begin("the job");
-  const launch = crypto.randomUUID();
+  const job = { launch: crypto.randomUUID(), stallMs, isTrain, signal };
   return await relaunch({
+    ...job,
     out,
-    launch,
     maxRestarts: flags["max-restarts"],
-    stallMs,
-    isTrain,
-    signal,
     run: (hasCheckpoint) =>
-      runJob({
-        line: lineOf(hasCheckpoint),
-        launch,
-        stallMs,
-        isTrain,
-        signal,
-        filters: launcher.filters(),
-      }),
+      runJob({ ...job, line: lineOf(hasCheckpoint), filters: launcher.filters() }),
   });
 }
 

@@ -68,8 +68,7 @@ export class DataWatch {
   #report = (_: WaitEvent): void => {};
 
   /** @param announce receives the reports as text. */
-  constructor(private readonly announce: (line: string) => void) {
-  }
+  constructor(private readonly announce: (line: string) => void) {}
 
   /** Notes that the data was asked for a micro-batch. */
   ask(step: number, microBatch: number): void {

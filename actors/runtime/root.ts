@@ -118,15 +118,12 @@ type Callbacks = Pick<World, "onDeadLetter" | "onFailure">;
 class Reports {
   readonly deadLetters: DeadLetter[] = [];
   readonly #failed = Promise.withResolvers<never>();
+  /** See {@linkcode System.failed}. */
+  readonly failed: Promise<never> = this.#failed.promise;
   readonly #subscribers = new Set<{ listener: (event: SystemEvent) => void } & Subscription>();
 
   /** @param callbacks callbacks of the owner. */
   constructor(private readonly callbacks: Callbacks) {}
-
-  /** See {@linkcode System.failed}. */
-  get failed(): Promise<never> {
-    return this.#failed.promise;
-  }
 
   readonly onFailure = (failure: Failure): void => {
     this.callbacks.onFailure?.(failure);

@@ -78,8 +78,7 @@ class Guest {
   /** The host waits for a frame. */
   #maySpeak = false;
 
-  constructor(private readonly send: (frame: unknown) => void) {
-  }
+  constructor(private readonly send: (frame: unknown) => void) {}
 
   receive(frame: HostFrame): void {
     this.#maySpeak = true;

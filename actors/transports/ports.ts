@@ -56,8 +56,7 @@ export class PortChannel {
   constructor(
     private readonly port: MessagePort,
     private readonly receive: (frame: unknown) => void,
-  ) {
-  }
+  ) {}
 
   /**
    * Sends a frame. After {@linkcode close} it is lost, and its ports are closed.

@@ -175,6 +175,7 @@ export const PROCESS_TRANSPORT: Transport = {
 class ProcessIsolate implements RemoteIsolate {
   readonly ended: Promise<void>;
   readonly #gone = Promise.withResolvers<string>();
+  readonly gone: Promise<string> = this.#gone.promise;
   readonly #number: number;
   readonly #graceMs: number;
   readonly #receive: (frame: unknown) => void;
@@ -218,10 +219,6 @@ class ProcessIsolate implements RemoteIsolate {
       throw error;
     }
     this.ended = this.#awaitEnd();
-  }
-
-  get gone(): Promise<string> {
-    return this.#gone.promise;
   }
 
   send(frame: unknown, transfer: readonly Transferable[]): void {

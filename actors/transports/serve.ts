@@ -52,8 +52,7 @@ class Peers {
     private readonly connector: PeerConnector | undefined,
     private readonly receive: (frame: Frame) => void,
     private readonly up: Up,
-  ) {
-  }
+  ) {}
 
   /** Sends to isolate `to`. @throws {DOMException} when the frame cannot be cloned. */
   post(to: number, frame: Frame, transfer: readonly ArrayBuffer[]): void {

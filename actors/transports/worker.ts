@@ -52,6 +52,7 @@ export function openWorkers(kind = PLAIN): OpenTransport {
 class WorkerIsolate implements RemoteIsolate {
   readonly ended: Promise<void>;
   readonly #gone = Promise.withResolvers<string>();
+  readonly gone: Promise<string> = this.#gone.promise;
   readonly #worker: Worker;
   readonly #heartbeat = new Heartbeat();
   /** Name of the lock that the worker holds. */
@@ -96,10 +97,6 @@ class WorkerIsolate implements RemoteIsolate {
       if (this.#far) this.#end();
     };
     this.ended = this.#awaitEnd();
-  }
-
-  get gone(): Promise<string> {
-    return this.#gone.promise;
   }
 
   send(frame: unknown, transfer: readonly Transferable[]): void {

@@ -56,8 +56,7 @@ export class Outgoing {
     private readonly rank: number,
     private readonly connection: Promise<Deno.Conn>,
     private readonly failed: (error: Error) => void,
-  ) {
-  }
+  ) {}
 
   /** Sends a packet. */
   send({ to, body, buffers }: Packet): void {

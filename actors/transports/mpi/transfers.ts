@@ -66,8 +66,7 @@ export class Transfers {
   constructor(
     private readonly mpi: Pick<Mpi, "test" | "advance">,
     private readonly failed: (error: Error) => void,
-  ) {
-  }
+  ) {}
 
   /** Resolves when a transfer is complete. */
   end(request: MpiRequest): Promise<void> {

@@ -39,7 +39,6 @@ const numbers = ({ buffer, byteOffset, byteLength }: Uint8Array) =>
 
 /** One end of a link; both ends have the same number. */
 export class Link implements FrameSink, FrameSource {
-  readonly #number: number;
   readonly #pieceBytes: number;
   /** Pieces that the far end has not confirmed, from number `#confirmed` on. */
   readonly #kept = new Ring<Uint8Array<ArrayBuffer>>();
@@ -61,17 +60,11 @@ export class Link implements FrameSink, FrameSource {
    * @param maxBytes maximum size of a message.
    */
   constructor(
-    number: number,
+    readonly number: number,
     private readonly publish: (message: Uint8Array<ArrayBuffer>) => void,
     maxBytes: number,
   ) {
-    this.#number = number;
     this.#pieceBytes = Math.min(maxBytes, CONFIRM_BYTES) - HEAD_BYTES;
-  }
-
-  /** The number of the link. */
-  get number(): number {
-    return this.#number;
   }
 
   /** Sends some of the bytes, when the far end has taken earlier ones; returns how many. */
@@ -83,7 +76,7 @@ export class Link implements FrameSink, FrameSource {
     piece.set(contents, HEAD_BYTES);
     const view = numbers(piece);
     view.setUint8(0, PIECE);
-    view.setUint32(1, this.#number);
+    view.setUint32(1, this.number);
     view.setUint32(5, this.#confirmed + this.#kept.length);
     this.#kept.push(piece);
     this.#keptBytes += piece.length;
@@ -127,7 +120,7 @@ export class Link implements FrameSink, FrameSource {
   beat(): void {
     const beat = new Uint8Array(BEAT_BYTES), view = numbers(beat);
     view.setUint8(0, BEAT);
-    view.setUint32(1, this.#number);
+    view.setUint32(1, this.number);
     view.setUint32(5, this.#confirmed + this.#kept.length);
     view.setUint32(9, this.#received);
     view.setUint8(13, Number(this.#isMissing));

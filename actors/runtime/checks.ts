@@ -61,23 +61,6 @@ export function checkSpawn(
 }
 
 /**
- * Returns a function that a module exports.
- *
- * @throws {TypeError} if it exports no function of that name.
- */
-export function functionOf(
-  cannot: string,
-  { module, export: name }: Pick<ActorSpec, "module" | "export">,
-  exports: Readonly<Record<string, unknown>>,
-): unknown {
-  const found = exports[name], received = typeof found;
-  if (received === "function") return found;
-  throw new TypeError(
-    `${cannot}: ${module} must export a function "${name}", received ${received}`,
-  );
-}
-
-/**
  * Checks the handlers returned by a factory.
  *
  * @throws {TypeError} if they are not a record of functions.

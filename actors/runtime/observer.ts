@@ -4,9 +4,8 @@
  * @module
  */
 
-import { functionOf } from "./checks.ts";
 import { messageOf } from "./failure.ts";
-import type { ActorRef, Message } from "./types.ts";
+import { type ActorRef, functionOf, type Message } from "./types.ts";
 
 /**
  * Maximum depth copied in JavaScript: that of the answer to a step. Deeper values and cycles are cloned

@@ -6,7 +6,7 @@
 
 import { Actor, type ActorFactory, type AnyHandlers, keyOf, OTHERS } from "./actor.ts";
 import { ask, deferReply } from "./asks.ts";
-import { checkHandlers, checkSpawn, functionOf, isPlain } from "./checks.ts";
+import { checkHandlers, checkSpawn, isPlain } from "./checks.ts";
 import {
   type AskCall,
   type AskOptions,
@@ -28,7 +28,7 @@ import {
 } from "./lifecycle.ts";
 import { type Effect, isCloneError, snapshot } from "./observer.ts";
 import { refuse } from "./steps.ts";
-import type { ActorRef, ActorSpec, Message } from "./types.ts";
+import { type ActorRef, type ActorSpec, functionOf, type Message } from "./types.ts";
 import type { LaunchFrame } from "./wire.ts";
 import { substream } from "./world.ts";
 

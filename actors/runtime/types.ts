@@ -210,6 +210,23 @@ export function isMessage(value: unknown): value is Message {
   }
 }
 
+/**
+ * Returns a function that a module exports.
+ *
+ * @throws {TypeError} if it exports no function of that name.
+ */
+export function functionOf(
+  cannot: string,
+  { module, export: name }: Pick<ActorSpec, "module" | "export">,
+  exports: Readonly<Record<string, unknown>>,
+): unknown {
+  const found = exports[name], received = typeof found;
+  if (received === "function") return found;
+  throw new TypeError(
+    `${cannot}: ${module} must export a function "${name}", received ${received}`,
+  );
+}
+
 /** Returns the type of a value for an error message. */
 export function kindOf(value: unknown): string {
   return value === null ? "null" : typeof value;

@@ -6,7 +6,6 @@
 
 import { type AnyHandlers, OTHERS } from "../runtime/actor.ts";
 import { errorOf } from "../runtime/asks.ts";
-import { functionOf } from "../runtime/checks.ts";
 import type {
   ActorFactory,
   ActorRef,
@@ -18,6 +17,7 @@ import type {
 } from "../runtime/mod.ts";
 import { handlersOf } from "../runtime/spawning.ts";
 import { turn } from "../runtime/steps.ts";
+import { functionOf } from "../runtime/types.ts";
 import type { Effect } from "../runtime/observer.ts";
 import type { Outcome } from "../runtime/wire.ts";
 import { substream } from "../runtime/world.ts";

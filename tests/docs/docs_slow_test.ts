@@ -155,14 +155,8 @@ const READ = PAGES.filter((_, group) => IS_DEEP || group === 0).flatMap(([, path
 Deno.test("the commands of README and the guides run", () => inLanes(READ, runPage));
 
 const SYNTAXES: readonly CommandSyntax[] = [
-  ...[
-    actorsCommand.syntax,
-    dashboardCommand.syntax,
-    joinCommand.syntax,
-    LAUNCH_SYNTAX,
-    planCommand.syntax,
-  ],
-  ...[playgroundCommand.syntax, profileCommand.syntax, TRAIN_SYNTAX],
+  ...[actorsCommand.syntax, dashboardCommand.syntax, joinCommand.syntax, LAUNCH_SYNTAX],
+  ...[planCommand.syntax, playgroundCommand.syntax, profileCommand.syntax, TRAIN_SYNTAX],
 ];
 
 Deno.test("the flags of commands that are not run are those of their commands", () => {

@@ -19,7 +19,7 @@ import {
 } from "../kernels/mod.ts";
 import { resolveDevice } from "../kernels/devices/table.ts";
 import { firstLoss, openJax, type Peer } from "./peers.ts";
-import { type Row, rowMaker, valueRow } from "./report.ts";
+import { reasonRow, type Row, rowMaker, valueRow } from "./report.ts";
 import { interleave, openProduct, productGflop, type RoundOptions, spreadOf } from "./timing.ts";
 import {
   type BenchStage,
@@ -81,8 +81,7 @@ async function largest(
     try {
       return [...rows, ...await measure(adapter, workload, precision)];
     } catch (error) {
-      const name = `${nameOf(workload)}, ${precision}`;
-      rows.push({ name, unit: "tokens/s", note: (error as Error).message });
+      rows.push(reasonRow(`${nameOf(workload)}, ${precision}`, error, "tokens/s"));
     }
   }
   return rows;
@@ -185,12 +184,6 @@ const PRODUCTS_LONGEST_MS = 3_000;
 /** Milliseconds of rounds for each type. */
 const PRODUCTS_BUDGET_MS = 20_000;
 
-/** The rows of products, and the rate of FP32. */
-interface Products {
-  readonly rows: readonly Row[];
-  readonly gflopPerSecond: number;
-}
-
 /** Opens the largest product that is not too slow, and returns its milliseconds. */
 async function largestProduct(device: Device, dtype: "f32" | "f16") {
   const drain = drainOf(device);
@@ -211,12 +204,8 @@ async function largestProduct(device: Device, dtype: "f32" | "f16") {
   }
 }
 
-/** Measures products of each type. */
-async function productRows(
-  device: Device,
-  hasF16: boolean,
-  limits: Limits,
-): Promise<Products> {
+/** Measures products of each type; returns their rows, and the rate of FP32. */
+async function productRows(device: Device, hasF16: boolean, limits: Limits) {
   const rows: Row[] = [];
   let gflopPerSecond = 0;
   for (const dtype of ["f32", "f16"] as const) {
@@ -331,7 +320,7 @@ const adapterRow = ({ name, kind, maxBufferBytes }: Adapter): Row =>
   });
 
 /** Measures products and transfers, and closes the device before a model needs its memory. */
-async function smallParts(adapter: Adapter): Promise<Products> {
+async function smallParts(adapter: Adapter) {
   const limits = await measureLimits(adapter), device = await openWebgpu({ adapter });
   try {
     const { rows, gflopPerSecond } = await productRows(device, adapter.hasF16, limits);

@@ -29,11 +29,11 @@ import {
   TRIAD_ELEMENTS,
 } from "./timing.ts";
 import {
-  benchDevices,
   drainOf,
   gflopOf,
   LEARNING_RATE,
   openBenchStage,
+  rowsOfDevices,
   SMALL,
   type Workload,
 } from "./workload.ts";
@@ -102,25 +102,18 @@ function machineCode({ encode, isWide }: Fma): Uint8Array<ArrayBuffer> {
   return Uint8Array.from([...begin, ...body, ...dec, ...jnz, ...back, ...end]);
 }
 
-/** A loop of FMAs. */
-interface FmaLoop {
-  readonly gflop: number;
-  /** Runs the loop once, on this thread. */
-  readonly run: () => void;
-}
-
 /** Memory that is private, anonymous, and readable, writable and executable. */
 const [PAGE, PROTECTION, FLAGS] = [4096n, 7, 0x22] as const;
 /** The address that `mmap` returns if the system forbids it. */
 const FORBIDDEN = 2n ** 64n - 1n;
 
 /**
- * Opens the loop of a precision.
+ * Opens the loop of FMAs of a precision: `run` runs it once, on this thread.
  *
  * @returns undefined on other systems than Linux on x86-64, without the instruction, and if the system
  * forbids memory that is written and executed.
  */
-export async function openFmaLoop(precision: "fp32" | "bf16"): Promise<FmaLoop | undefined> {
+export async function openFmaLoop(precision: "fp32" | "bf16") {
   if (Deno.build.target !== "x86_64-unknown-linux-gnu") return undefined;
   const flags = new Set((await Deno.readTextFile("/proc/cpuinfo")).split(/\s+/));
   const fma = INSTRUCTIONS[precision].find(({ flag }) => flags.has(flag));
@@ -254,12 +247,7 @@ async function measure(name: DeviceName): Promise<Row[]> {
 }
 
 /** Measures each device against itself. */
-export async function kernelsBench(): Promise<Row[]> {
-  const { names, missing } = await benchDevices(true);
-  const rows = [...missing];
-  for (const name of names) rows.push(...await measure(name));
-  return rows;
-}
+export const kernelsBench = (): Promise<Row[]> => rowsOfDevices(measure, true);
 
 /** Rows of x and dy: tokens of a micro-batch. */
 const TOKENS = 512;
@@ -309,9 +297,4 @@ async function measureGradient(name: DeviceName): Promise<Row[]> {
 }
 
 /** Measures each CPU device. */
-export async function weightGradientsBench(): Promise<Row[]> {
-  const { names, missing } = await benchDevices();
-  const rows = [...missing];
-  for (const name of names) rows.push(...await measureGradient(name));
-  return rows;
-}
+export const weightGradientsBench = (): Promise<Row[]> => rowsOfDevices(measureGradient);

@@ -6,7 +6,7 @@
 
 import { processesFrom } from "../console/train/memory_report.ts";
 import { openTorch } from "./peers.ts";
-import { type Row, valueRow } from "./report.ts";
+import { reasonRow, type Row, valueRow } from "./report.ts";
 import { GPT2_SMALL, trainWatched } from "./workload.ts";
 
 const WORKERS = 2, MICRO_BATCHES = 8, STEPS = 4;
@@ -74,6 +74,6 @@ export async function memoryBench(): Promise<Row[]> {
     );
     return [...ours, row("PyTorch in training", bytes, title), ...ratios];
   } catch (error) {
-    return [...ours, { name: "PyTorch", unit: "GiB", note: (error as Error).message }];
+    return [...ours, reasonRow("PyTorch", error, "GiB")];
   }
 }

@@ -31,7 +31,7 @@ import { papersPage } from "./papers/mod.ts";
 import { pipelineBench } from "./pipeline.ts";
 import { plansBench } from "./plans.ts";
 import { readinessBench } from "./readiness.ts";
-import { isMet, machineText, markdown, type Row, table, thisMachine } from "./report.ts";
+import { isMet, machineText, markdown, reasonRow, type Row, table, thisMachine } from "./report.ts";
 import { scalingBench } from "./scaling.ts";
 import { simulationBench } from "./simulation.ts";
 import { steadyBench } from "./steady.ts";
@@ -78,7 +78,7 @@ async function run(name: string, flags: SectionFlags): Promise<Row[]> {
   try {
     return await SECTIONS[name]!(flags);
   } catch (error) {
-    return [{ name, unit: "", note: error instanceof Error ? error.message : String(error) }];
+    return [reasonRow(name, error)];
   }
 }
 

@@ -7,7 +7,6 @@
 
 import type { SyncStrategy } from "../actors/gradients/sync.ts";
 import type { TracedAction } from "../actors/pipeline/step.ts";
-import type { Engine } from "../actors/run/engine.ts";
 import { openPipeline } from "../actors/run/pipeline.ts";
 import { prepareRun } from "../actors/run/prepare.ts";
 import { print } from "../console/terminal.ts";
@@ -28,11 +27,6 @@ const BUCKET_SIZE = 262_144;
 const COARSENINGS = [1, 2, 3, 4, 8, 16] as const;
 const NO_OVERLAP = 1_000_000;
 
-interface OpenRun {
-  readonly engine: Engine;
-  readonly step: () => Promise<readonly (readonly TracedAction[])[]>;
-}
-
 interface RunOptions {
   readonly coarsening: number;
   readonly sync: SyncStrategy;
@@ -40,7 +34,7 @@ interface RunOptions {
   readonly schedule: string;
 }
 
-async function openRun(options: RunOptions): Promise<OpenRun> {
+async function openRun(options: RunOptions) {
   const { workers } = options, microBatches = 2 * workers;
   const prepared = await prepareRun({
     model: gpt2(MODEL, SAMPLES),
@@ -63,6 +57,8 @@ async function openRun(options: RunOptions): Promise<OpenRun> {
   let step = 0;
   return { engine, step: async () => (await engine.step(stepRequest(++step, micro))).traces };
 }
+
+type OpenRun = Awaited<ReturnType<typeof openRun>>;
 
 /** Returns the milliseconds of the parts of a step on one worker. */
 function shares(

@@ -17,7 +17,7 @@ import {
 } from "../kernels/mod.ts";
 import { elementCount } from "../kernels/graph/shapes.ts";
 import { fastestSchedule, limitRows, measureLimits } from "./pipeline.ts";
-import { type Row, rowMaker, talkTo } from "./report.ts";
+import { reasonRow, type Row, rowMaker, talkTo } from "./report.ts";
 import { interleave, type Round, type RoundOptions, type Spread, spreadOf } from "./timing.ts";
 import {
   benchBatches,
@@ -58,12 +58,6 @@ interface PeerCommand {
   /** Its arguments before the folder of {@linkcode writeTask}. */
   readonly args: readonly string[];
   readonly env?: Readonly<Record<string, string>>;
-}
-
-/** A program that answers questions. */
-interface PeerProgram extends AsyncDisposable {
-  /** @throws {Error} with the reason if the program has ended. */
-  ask<Answer>(question: string): Promise<Answer>;
 }
 
 /** The work of a program. */
@@ -116,11 +110,8 @@ function reasonIn(text: string): string {
   return line.replace(/^error: (Uncaught \(in promise\) )?(\w*Error: )?/, "");
 }
 
-/** Starts a program. */
-async function openProgram(
-  { library, command, args, env = {} }: PeerCommand,
-  task: PeerTask,
-): Promise<PeerProgram> {
+/** Starts a program that answers questions; `ask` throws the reason if it has ended. */
+async function openProgram({ library, command, args, env = {} }: PeerCommand, task: PeerTask) {
   const folder = await Deno.makeTempDir({ prefix: "troupe-bench-" });
   await writeTask(folder, task);
   const child = new Deno.Command(command, {
@@ -456,7 +447,7 @@ async function raceTorch(race: TorchRace): Promise<Row[]> {
     try {
       runners.set(name, stack.use(await open()));
     } catch (error) {
-      missing.push({ name, unit: "", note: (error as Error).message });
+      missing.push(reasonRow(name, error));
     }
   };
   // PyTorch first: it tries alternatives, whose models must not share memory with the engines.
@@ -530,7 +521,7 @@ async function torchRows(): Promise<Row[]> {
   try {
     await findTorch();
   } catch (error) {
-    return [{ name: "PyTorch", unit: "", note: (error as Error).message }];
+    return [reasonRow("PyTorch", error)];
   }
   const run = { device: "native", microBatches: MICRO_BATCHES } as const;
   const { schedule, rows } = await fastestSchedule({ ...run, workers: 2 }, PEER_STEPS);
@@ -587,7 +578,7 @@ async function raceSmall(schedule: string): Promise<Row[]> {
 export async function gpt2Bench(): Promise<Row[]> {
   const { schedule, rows } = await fastestSchedule({ ...run, workers: WORKERS }, GPT2_STEPS);
   const rates = await raceSmall(schedule)
-    .catch((error: Error): Row[] => [{ name: "PyTorch", unit: "", note: error.message }]);
+    .catch((error) => [reasonRow("PyTorch", error)]);
   const limits = await measureLimits({ ...run, schedule, workers: WORKERS, rounds: 3 });
   const rounds = await timeLimits(schedule);
   return [...rows, ...rates, ...limitRows(rounds.map(({ ms }) => ms), limits, WORKERS)];

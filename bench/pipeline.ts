@@ -30,12 +30,12 @@ import { type Row, rowMaker, valueRow } from "./report.ts";
 import { interleave, type Round, spread } from "./timing.ts";
 import {
   benchBatches,
-  benchDevices,
   type BenchEngine,
   benchModel,
   type BenchRun,
   firstWeights,
   openBenchEngine,
+  rowsOfDevices,
   SMALL,
   tokensOf,
   type Workload,
@@ -344,9 +344,4 @@ async function measure(device: DeviceName): Promise<Row[]> {
 }
 
 /** Measures each device. */
-export async function pipelineBench(): Promise<Row[]> {
-  const { names, missing } = await benchDevices();
-  const rows = [...missing];
-  for (const name of names) rows.push(...await measure(name));
-  return rows;
-}
+export const pipelineBench = (): Promise<Row[]> => rowsOfDevices(measure);

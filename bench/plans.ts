@@ -96,10 +96,7 @@ async function stepMsOf(plan: Candidate): Promise<number> {
 const PLANS_PER_ROUND = 4, PROBE_MS = 200;
 
 /** A plan with its measured step. */
-interface MeasuredPlan {
-  readonly plan: Candidate;
-  readonly ms: number;
-}
+type MeasuredPlan = { readonly plan: Candidate; readonly ms: number };
 
 /** Measures the plans, and the costs between them. */
 async function measurePlans(space: PlanSpace, plans: readonly Candidate[]) {

@@ -65,33 +65,23 @@ export function talkTo(child: Deno.ChildProcess): Conversation {
   };
 }
 
-/** The parts of a machine that its speed depends on. */
-interface Machine {
-  readonly system: string;
-  readonly processor: string;
-  readonly cores: number;
-  /** Adapters that the webgpu device can use, with their kind. */
-  readonly adapters: readonly string[];
-  readonly deno: string;
-  /** Mean number of runnable programs in the minute before. */
-  readonly load: number;
-}
-
-/** Returns this machine. */
-export async function thisMachine(): Promise<Machine> {
+/** Returns the parts of this machine that its speed depends on. */
+export async function thisMachine() {
   const adapters = await webgpuAdapters().catch(() => ({ adapters: [] }));
   return {
     system: `${Deno.build.os} ${Deno.build.arch}`,
     processor: cpus()[0]?.model.trim() ?? "unknown",
     cores: navigator.hardwareConcurrency,
+    /** Those that the webgpu device can use. */
     adapters: adapters.adapters.map(({ name, kind }) => `${name} (${kind})`),
     deno: Deno.version.deno,
+    /** Mean number of runnable programs in the minute before. */
     load: Deno.loadavg()[0]!,
   };
 }
 
 /** Formats a machine as one line. */
-export function machineText(machine: Machine): string {
+export function machineText(machine: Awaited<ReturnType<typeof thisMachine>>): string {
   const { system, processor, cores, adapters, deno, load } = machine;
   const gpu = adapters.length > 0 ? adapters.join(", ") : "none";
   return `${processor}, ${cores} cores, ${system}; adapters: ${gpu}; Deno ${deno}; load ${
@@ -136,6 +126,13 @@ export const valueRow = (
   values: readonly number[],
   more: Partial<Row> = {},
 ): Row => ({ name, unit, measured: spread(values), ...more });
+
+/** Makes a row of what could not be measured. */
+export const reasonRow = (name: string, error: unknown, unit = ""): Row => ({
+  name,
+  unit,
+  note: error instanceof Error ? error.message : String(error),
+});
 
 /** Returns whether the median meets the target; undefined without a target or a measurement. */
 export function isMet({ measured, target }: Row): boolean | undefined {

@@ -8,7 +8,7 @@
  * @module
  */
 
-import { ADAMW_DEFAULTS, compileModel, type Device, openDevice } from "../kernels/mod.ts";
+import { ADAMW_DEFAULTS, compileModel, openDevice } from "../kernels/mod.ts";
 import { planMemory, totalBytes } from "../kernels/stage/memory.ts";
 import { type Row, rowMaker, valueRow } from "./report.ts";
 import { exponentOf, interleave, type Round } from "./timing.ts";
@@ -61,15 +61,6 @@ const workloadOf = ({ layers, hidden, seq, vocab }: Sizes): Workload => ({
   microBatch: SAMPLES,
 });
 
-/** One size of an axis, opened. */
-interface Point {
-  readonly size: number;
-  readonly gflop: number;
-  readonly planned: number;
-  readonly device: Device;
-  readonly step: () => Promise<void>;
-}
-
 /** Bytes of the whole model on one worker. */
 function plannedBytes(workload: Workload): number {
   const program = compileModel(benchModel(workload), "none");
@@ -77,7 +68,8 @@ function plannedBytes(workload: Workload): number {
   return totalBytes(planMemory(program, options).device);
 }
 
-async function openPoint(axis: keyof Sizes, factor: number): Promise<Point> {
+/** Opens one size of an axis. */
+async function openPoint(axis: keyof Sizes, factor: number) {
   const sizes = { ...BASE, [axis]: factor * BASE[axis] }, workload = workloadOf(sizes);
   const device = await openDevice("native", { isBlocking: true });
   const { step } = await openBenchStage(device, workload);
@@ -89,6 +81,8 @@ async function openPoint(axis: keyof Sizes, factor: number): Promise<Point> {
     step: () => step(sizes.microBatches),
   };
 }
+
+type Point = Awaited<ReturnType<typeof openPoint>>;
 
 async function measure(axis: keyof Sizes): Promise<Row[]> {
   const points: Point[] = [];

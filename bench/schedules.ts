@@ -10,17 +10,8 @@ import { exponentOf } from "./timing.ts";
 const SIZES = [128, 256, 512, 1024, 2048];
 const REPEATS = 3;
 
-/** The time of 1F1B with P workers and P micro-batches. */
-interface ScheduleTiming {
-  /** Workers, and micro-batches. */
-  readonly size: number;
-  /** Actions of all lists. */
-  readonly actions: number;
-  /** The best of several runs. */
-  readonly seconds: number;
-}
-
-function timeOf(size: number): ScheduleTiming {
+/** Returns the least time, of several runs, for 1F1B with P workers and P micro-batches. */
+function timeOf(size: number) {
   let seconds = Infinity;
   for (let i = 0; i < (size > 1000 ? 1 : REPEATS); i++) {
     const start = performance.now();

@@ -90,22 +90,14 @@ function bestByRule({ workers, microBatches, activationLimit, costs }: Contest) 
   return best;
 }
 
-/** The result of a contest. */
-interface Outcome {
-  /** The contest as text. */
-  readonly where: string;
-  /** The best schedule by rule, and its time. */
-  readonly rule: { readonly name: string; readonly makespan: number };
-  /** The time of the search. */
-  readonly makespan: number;
-  /** The most activations of a worker of the search. */
-  readonly peak: number;
-  /** The lower bound of all orders of the placement. */
-  readonly bound: number;
-}
-
-/** Holds a contest. @throws if the search's schedule is not valid. */
-export function hold(contest: Contest): Outcome {
+/**
+ * Holds a contest.
+ *
+ * @returns the best schedule by rule, the time and the most activations of a worker of the search, and
+ * the lower bound of all orders of its placement.
+ * @throws if the search's schedule is not valid.
+ */
+export function hold(contest: Contest) {
   const { label, workers, microBatches, activationLimit, costs } = contest;
   const schedule = createSchedule("search", { workers, microBatches, activationLimit, costs });
   assertValid(withLists(schedule));
@@ -120,7 +112,7 @@ export function hold(contest: Contest): Outcome {
 }
 
 /** Outcomes as lines: the time of the rule, of the search, of the bound, and the gap to that. */
-export function searchTable(outcomes: readonly Outcome[]): string {
+export function searchTable(outcomes: readonly ReturnType<typeof hold>[]): string {
   return outcomes.map(({ where, rule, makespan, bound }) =>
     `${where.padEnd(58)} ${rule.name.padEnd(14)} ${rule.makespan.toFixed(2).padStart(7)}  search ` +
     `${makespan.toFixed(2).padStart(7)}  bound ${bound.toFixed(2).padStart(7)}  gap ` +

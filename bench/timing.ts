@@ -12,7 +12,7 @@
 
 import { readFileSync } from "node:fs";
 import process from "node:process";
-import { type Device, encodeModel, Graph, type Run } from "../kernels/mod.ts";
+import { type Device, encodeModel, Graph } from "../kernels/mod.ts";
 import { substream } from "../kernels/random.ts";
 
 /** Returns the slope of log value over log size, by least squares. */
@@ -67,19 +67,8 @@ export const PRODUCT_SIZE = 1008;
 /** Returns the GFLOP of the product of two matrices with `size` rows. */
 export const productGflop = (size: number): number => 2 * size ** 3 / 1e9;
 
-/** A product with its memory. */
-interface Product {
-  readonly run: Run;
-  /** Frees its matrices and its kernel. */
-  readonly close: () => void;
-}
-
-/** Opens a MatMul of two square matrices. */
-export async function openProduct(
-  device: Device,
-  size: number,
-  dtype: "f32" | "f16" = "f32",
-): Promise<Product> {
+/** Opens a MatMul of two square matrices; `close` frees them and the kernel. */
+export async function openProduct(device: Device, size: number, dtype: "f32" | "f16" = "f32") {
   const g = new Graph(), shape = [size, size];
   const a = g.input("a", shape, dtype), b = g.input("b", shape, dtype);
   const inputs = [{ name: "a", value: a }, { name: "b", value: b }];

@@ -25,22 +25,15 @@ import { openStage, type Stage } from "../kernels/stage/stage.ts";
 import { resolveDevice } from "../kernels/devices/table.ts";
 import { substream } from "../kernels/random.ts";
 import { webgpuAdapters } from "../kernels/devices/webgpu/adapters.ts";
-import { linesOf, type Row } from "./report.ts";
+import { linesOf, reasonRow, type Row } from "./report.ts";
 import type { PreparedRun } from "../actors/run/events.ts";
 
-/** The fast devices of this machine. */
-interface BenchDevices {
-  readonly names: readonly DeviceName[];
-  /** A row with the reason for each missing device. */
-  readonly missing: readonly Row[];
-}
-
 /**
- * Finds the devices that can be opened.
+ * Finds the devices that can be opened, and makes a row with the reason for each missing one.
  *
  * @param withGpu whether to look for a GPU; software adapters are ignored.
  */
-export async function benchDevices(withGpu = false): Promise<BenchDevices> {
+export async function benchDevices(withGpu = false) {
   const names: DeviceName[] = [], missing: Row[] = [];
   for (const name of ["native", "wasm", ...withGpu ? ["webgpu"] as const : []] as const) {
     try {
@@ -48,10 +41,20 @@ export async function benchDevices(withGpu = false): Promise<BenchDevices> {
       else await resolveDevice(name);
       names.push(name);
     } catch (error) {
-      missing.push({ name, unit: "", note: (error as Error).message });
+      missing.push(reasonRow(name, error));
     }
   }
   return { names, missing };
+}
+
+/** Returns the rows of each device that can be opened, after the reasons for missing ones. */
+export async function rowsOfDevices(
+  measure: (name: DeviceName) => Promise<Row[]>,
+  withGpu = false,
+): Promise<Row[]> {
+  const { names, missing: rows } = await benchDevices(withGpu);
+  for (const name of names) rows.push(...await measure(name));
+  return rows;
 }
 
 /** Throws without a GPU: a software adapter would take minutes, and says nothing about a GPU. */
@@ -265,18 +268,6 @@ interface WatchedRun {
   readonly flags: readonly string[];
 }
 
-/** Resident bytes of all processes of a run. */
-interface WatchedMemory {
-  /** The estimate of the run. */
-  readonly planned: number;
-  /** The peak of the whole run. */
-  readonly peak: number;
-  /** The peak from its first step to its last. */
-  readonly training: number;
-  /** The peak after its last step, while it wrote a checkpoint. */
-  readonly end: number;
-}
-
 const EVERY_MS = 200;
 
 /** Returns the URL of a program. */
@@ -290,9 +281,11 @@ const configFlags = (config: Gpt2Config) =>
  * Trains, with a checkpoint at the end. Linux only, as other systems do not show the memory of
  * processes.
  *
+ * @returns the bytes that the run planned, and the most resident bytes of all its processes: of the
+ * whole run (`peak`), from its first step to its last (`training`) and after it (`end`).
  * @throws {Error} if the run fails.
  */
-export async function trainWatched(run: WatchedRun): Promise<WatchedMemory> {
+export async function trainWatched(run: WatchedRun) {
   const folder = await Deno.makeTempDir({ prefix: "troupe-memory-" });
   try {
     const [batch] = benchBatches(1, 1, { config: run.config, microBatch: rowsOf(run) });
@@ -319,7 +312,7 @@ export async function trainWatched(run: WatchedRun): Promise<WatchedMemory> {
 const rowsOf = ({ steps, microBatches, microBatch }: WatchedRun) =>
   steps * microBatches * microBatch + 1;
 
-async function watch(child: Deno.ChildProcess, steps: number): Promise<WatchedMemory> {
+async function watch(child: Deno.ChildProcess, steps: number) {
   const most = { peak: 0, training: 0, end: 0 };
   let phase: "training" | "end" | undefined, planned = 0;
   const look = () => {

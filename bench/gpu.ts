@@ -10,7 +10,6 @@
 import {
   type Adapter,
   type Device,
-  encodeModel,
   Graph,
   openWebgpu,
   type Precision,
@@ -18,6 +17,7 @@ import {
   type Value,
 } from "../kernels/mod.ts";
 import { resolveDevice } from "../kernels/devices/table.ts";
+import { encodeGraph } from "../kernels/onnx/encode.ts";
 import { firstLoss, openJax, type Peer } from "./peers.ts";
 import { reasonRow, type Row, rowMaker, valueRow } from "./report.ts";
 import { interleave, openProduct, productGflop, type RoundOptions, spreadOf } from "./timing.ts";
@@ -253,8 +253,8 @@ type Build = (g: Graph, x: Value) => Value;
 /** Returns a run of a graph over a vector. */
 async function openVector(device: Device, length: number, build: Build): Promise<Run> {
   const g = new Graph(), x = g.input("x", [length]);
-  const model = encodeModel(g, [{ name: "x", value: x }], [{ name: "y", value: build(g, x) }]);
-  const kernel = await device.compile(model), alloc = () => device.alloc("f32", [length]);
+  const kernel = await device.compile(encodeGraph(g, { y: build(g, x) }));
+  const alloc = () => device.alloc("f32", [length]);
   return kernel.bind({ x: alloc() }, { y: alloc() });
 }
 

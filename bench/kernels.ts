@@ -11,12 +11,12 @@
 import {
   type Device,
   type DeviceName,
-  encodeModel,
   Graph,
   openDevice,
   type Run,
   type Value,
 } from "../kernels/mod.ts";
+import { encodeGraph } from "../kernels/onnx/encode.ts";
 import { type Row, rowMaker } from "./report.ts";
 import {
   interleave,
@@ -265,10 +265,7 @@ async function open(device: Device, [inputs, outputs]: readonly number[], produc
   const g = new Graph(),
     x = g.input("x", [TOKENS, inputs!]),
     dy = g.input("dy", [TOKENS, outputs!]);
-  const ports = [{ name: "x", value: x }, { name: "dy", value: dy }];
-  const kernel = await device.compile(
-    encodeModel(g, ports, [{ name: "dw", value: product(g, x, dy) }]),
-  );
+  const kernel = await device.compile(encodeGraph(g, { dw: product(g, x, dy) }));
   const [tx, tdy] = [x, dy].map(({ shape }) => device.alloc("f32", shape));
   return kernel.bind({ x: tx!, dy: tdy! }, { dw: device.alloc("f32", [inputs!, outputs!]) });
 }

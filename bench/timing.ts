@@ -12,7 +12,8 @@
 
 import { readFileSync } from "node:fs";
 import process from "node:process";
-import { type Device, encodeModel, Graph } from "../kernels/mod.ts";
+import { type Device, Graph } from "../kernels/mod.ts";
+import { encodeGraph } from "../kernels/onnx/encode.ts";
 import { substream } from "../kernels/random.ts";
 
 /** Returns the slope of log value over log size, by least squares. */
@@ -71,10 +72,7 @@ export const productGflop = (size: number): number => 2 * size ** 3 / 1e9;
 export async function openProduct(device: Device, size: number, dtype: "f32" | "f16" = "f32") {
   const g = new Graph(), shape = [size, size];
   const a = g.input("a", shape, dtype), b = g.input("b", shape, dtype);
-  const inputs = [{ name: "a", value: a }, { name: "b", value: b }];
-  const kernel = await device.compile(
-    encodeModel(g, inputs, [{ name: "c", value: g.matmul(a, b) }]),
-  );
+  const kernel = await device.compile(encodeGraph(g, { c: g.matmul(a, b) }));
   const generator = substream(1, "bench matrices");
   const alloc = () => device.alloc(dtype, shape), left = alloc(), right = alloc();
   const product = alloc();

@@ -120,25 +120,19 @@ export function encodeModel(
   return toBinary(ModelProtoSchema, model);
 }
 
-/** The names of values in a model, and the nodes that only change a name or a dtype. */
-interface Names {
-  /** Returns the name that nodes read. */
-  readonly read: (value: Value) => string;
-  /** Returns the name of the output of its node, before it is rounded. */
-  readonly written: (value: Value) => string;
-  /** Returns the node that rounds a value to its stored type. */
-  readonly store: (value: Value) => NodeInit;
-  /** Returns the node that widens a stored value. */
-  readonly load: (value: Value) => NodeInit;
-  /** Copies of values that are also inputs, or several outputs, under separate names. */
-  readonly copies: readonly NodeInit[];
-}
+/** Encodes a graph whose inputs keep their names. */
+export const encodeGraph = (
+  graph: NodeGraph & { readonly inputs: readonly Value[] },
+  outputs: Readonly<Record<string, Value>>,
+): Uint8Array => encodeModel(graph, graph.inputs.map(portOf), portsOf(outputs));
 
-function namesOf(
-  inputs: readonly Port[],
-  outputs: readonly Port[],
-  stored: ReadonlySet<Value>,
-): Names {
+const portOf = (value: Value): Port => ({ name: value.name, value });
+
+const portsOf = (values: Readonly<Record<string, Value>>): Port[] =>
+  Object.entries(values).map(([name, value]) => ({ name, value }));
+
+/** Returns the names of values in a model, and the nodes that only change a name or a dtype. */
+function namesOf(inputs: readonly Port[], outputs: readonly Port[], stored: ReadonlySet<Value>) {
   const borders = new Map<Value, string>();
   for (const { name, value } of inputs) borders.set(value, name);
   const border = (value: Value) =>
@@ -158,13 +152,20 @@ function namesOf(
   const read = (value: Value) => stored.has(value) ? `f32.${value.name}` : border(value);
   const written = (value: Value) => stored.has(value) ? `whole.${value.name}` : border(value);
   return {
+    /** Returns the name that nodes read. */
     read,
+    /** Returns the name of the output of its node, before it is rounded. */
     written,
-    store: (value) => node("Cast", written(value), border(value), "f16"),
-    load: (value) => node("Cast", border(value), read(value), "f32"),
+    /** Returns the node that rounds a value to its stored type. */
+    store: (value: Value) => node("Cast", written(value), border(value), "f16"),
+    /** Returns the node that widens a stored value. */
+    load: (value: Value) => node("Cast", border(value), read(value), "f32"),
+    /** Copies of values that are also inputs, or several outputs, under separate names. */
     copies,
   };
 }
+
+type Names = ReturnType<typeof namesOf>;
 
 /** Returns whether a product rounds an input. */
 const isFactor = ({ op }: Node, input: number) => op === "Gemm" && input < 2;

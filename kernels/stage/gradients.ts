@@ -13,7 +13,7 @@ import { assertInput } from "../errors.ts";
 import { Graph } from "../ops/graph.ts";
 import { elementCount } from "../graph/shapes.ts";
 import type { Value } from "../graph/value.ts";
-import { encodeModel, type Port } from "../onnx/encode.ts";
+import { encodeGraph } from "../onnx/encode.ts";
 import { F16_MAX, F32_MAX } from "../precision.ts";
 import {
   allocateFlat,
@@ -119,9 +119,10 @@ const largest = (g: Graph, value: Value, to: readonly number[], axes: readonly V
  */
 function pieceModel(length: number, dtype: PieceType): Uint8Array {
   const g = new Graph(), d = g.input("d", [length], dtype), wide = g.cast(d, "f32");
-  const outputs: Port[] = [{ name: "sum", value: g.sumOfSquares(wide) }];
-  if (dtype === "f16") outputs.push({ name: "top", value: largest(g, g.mul(wide, wide), []) });
-  return encodeModel(g, [{ name: "d", value: d }], outputs);
+  return encodeGraph(g, {
+    sum: g.sumOfSquares(wide),
+    ...dtype === "f16" && { top: largest(g, g.mul(wide, wide), []) },
+  });
 }
 
 /**
@@ -150,12 +151,8 @@ function piecesModel(lengths: readonly number[], dtype: PieceType): Uint8Array {
     const top = largest(g, g.mul(matrix, matrix), [rows], [g.int64([1])]);
     tops.push(whole(top, (each) => largest(g, each, [])));
   }
-  const vector = (name: string, parts: readonly Value[]): Port[] =>
-    parts.length === 0
-      ? []
-      : [{ name, value: parts.length === 1 ? parts[0]! : g.concat(parts, 0) }];
-  const ports = inputs.map((value) => ({ name: value.name, value }));
-  return encodeModel(g, ports, [...vector("sum", sums), ...vector("top", tops)]);
+  const vector = (parts: readonly Value[]) => parts.length === 1 ? parts[0]! : g.concat(parts, 0);
+  return encodeGraph(g, { sum: vector(sums), ...tops.length > 0 && { top: vector(tops) } });
 }
 
 /** Binds the run of each piece, or one run of all where views are not free. */
@@ -417,11 +414,7 @@ function padded(values: Float32Array | Float16Array, length: number) {
 /** Encodes the sum of one or two values, rounded to the type of the result. */
 function sumModel(length: number, [into, ...dtypes]: readonly DType[]): Uint8Array {
   const g = new Graph();
-  const inputs = dtypes.map((dtype, i): Port => {
-    const name = i === 0 ? "left" : "right";
-    return { name, value: g.input(name, [length], dtype) };
-  });
-  const [left, right] = inputs.map(({ value }) => g.cast(value, "f32"));
-  const value = g.cast(right ? g.add(left!, right) : left!, into!);
-  return encodeModel(g, inputs, [{ name: "sum", value }]);
+  const inputs = dtypes.map((dtype, i) => g.input(i === 0 ? "left" : "right", [length], dtype));
+  const [left, right] = inputs.map((value) => g.cast(value, "f32"));
+  return encodeGraph(g, { sum: g.cast(right ? g.add(left!, right) : left!, into!) });
 }

@@ -22,7 +22,7 @@ import type { FileTokenizer, Tokenizer } from "../data/tokenizer.ts";
 import type { CachedDecoder, CachedLayer } from "../layers/decoder.ts";
 import { cachedGpt2, type Gpt2Config } from "../layers/gpt2.ts";
 import { cachedLlama, type LlamaConfig } from "../layers/llama.ts";
-import { encodeModel } from "../onnx/encode.ts";
+import { encodeGraph } from "../onnx/encode.ts";
 import { substream } from "../random.ts";
 
 /** Limit of samples in one computation. */
@@ -268,12 +268,10 @@ async function compileLayers(
 async function compileLayer(device: Device, { kind, build }: CachedLayer, shape: number[]) {
   const g = new LayerGraph();
   const outputs = build(g, kind === "embedding" ? undefined : g.input("x", shape));
-  const inputs = g.inputs.map((value) => ({ name: value.name, value }));
   // An output may share the memory of an input, but not its name.
-  const written = Object.entries(outputs).map(([name, value]) => ({ name: `${name}'`, value }));
-  const model = encodeModel(g, inputs, written);
+  const written = Object.entries(outputs).map(([name, value]) => [`${name}'`, value]);
   return {
-    kernel: await device.compile(model),
+    kernel: await device.compile(encodeGraph(g, Object.fromEntries(written))),
     parameters: g.parameters.map(({ spec }) => spec),
     fields: g.fields.map(({ spec }) => spec),
   };

@@ -12,7 +12,7 @@ import type { Device, Kernel, Run, Tensor } from "../devices/device.ts";
 import { Graph } from "../ops/graph.ts";
 import { elementCount } from "../graph/shapes.ts";
 import { TROUPE, type Value } from "../graph/value.ts";
-import { encodeModel, type Port } from "../onnx/encode.ts";
+import { encodeGraph } from "../onnx/encode.ts";
 import {
   type AdafactorOptions,
   type AdamWOptions,
@@ -117,9 +117,9 @@ function averageModel(shapes: readonly Shape[]): Uint8Array {
   const g = new Graph(), rest = g.input("rest", []);
   const made = shapes.map((shape, i) => {
     const [w, e] = ["w", "e"].map((array) => g.input(`${array}.${i}`, shape)) as [Value, Value];
-    return { name: `e'.${i}`, value: g.add(e, g.mul(g.sub(w, e), rest)) };
+    return [`e'.${i}`, g.add(e, g.mul(g.sub(w, e), rest))];
   });
-  return encodeModel(g, g.inputs.map((value) => ({ name: value.name, value })), made);
+  return encodeGraph(g, Object.fromEntries(made));
 }
 
 type Shape = readonly number[];
@@ -152,11 +152,11 @@ export function stepModel(
     const values = namesOf(array, parts).map((name, i) => g.input(name, parts[i]!, dtype));
     return values.length === 1 ? values[0]! : g.concat(values, 0);
   };
-  const apart = (array: string, value: Value, parts: readonly Shape[]): Port[] => {
+  const apart = (array: string, value: Value, parts: readonly Shape[]) => {
     const values = parts.length === 1
       ? [value]
       : g.split(value, 0, parts.map(([length]) => length!));
-    return namesOf(array, parts).map((name, i) => ({ name, value: values[i]! }));
+    return namesOf(array, parts).map((name, i) => [name, values[i]!] as const);
   };
   const weights = isMixed ? lengths : stored;
   const w = joined("w", weights), sum = joined("d", stored, isMixed ? "f16" : "f32");
@@ -169,11 +169,12 @@ export function stepModel(
     ? { d: g.mul(g.cast(sum, "f32"), scalar("scale")), scale: g.scalar(1) }
     : { d: sum, scale: scalar("scale") };
   const { weight, moments } = rule(g, { w, ...own, moments: states, scalar });
-  return encodeModel(g, g.inputs.map((value) => ({ name: value.name, value })), [
+  const outputs = [
     ...apart("w'", weight, weights),
     ...moments.flatMap((value, i) => apart(`m${i}'`, value, given[i]!)),
-    ...isMixed ? [{ name: "d'", value: own.d }, ...apart("h'", g.cast(weight, "f16"), stored)] : [],
-  ]);
+    ...isMixed ? [["d'", own.d] as const, ...apart("h'", g.cast(weight, "f16"), stored)] : [],
+  ];
+  return encodeGraph(g, Object.fromEntries(outputs));
 }
 
 /** Returns the values of the scalars at a step. */

@@ -21,7 +21,7 @@
  */
 
 import { Graph } from "../../ops/graph.ts";
-import { encodeModel } from "../../onnx/encode.ts";
+import { encodeGraph } from "../../onnx/encode.ts";
 import {
   ALIGNMENT,
   created,
@@ -187,9 +187,8 @@ function openMember(options: ArenaOptions) {
 
 /** A model that negates one number. */
 function smallestModel(): Uint8Array<ArrayBuffer> {
-  const g = new Graph(), x = g.input("x", [1]);
-  const model = encodeModel(g, [{ name: "x", value: x }], [{ name: "y", value: g.neg(x) }]);
-  return new Uint8Array(model);
+  const g = new Graph();
+  return new Uint8Array(encodeGraph(g, { y: g.neg(g.input("x", [1])) }));
 }
 
 /** Runs the smallest model, in place, and shrinks the arena at the end of the run. */

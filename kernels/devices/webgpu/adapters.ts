@@ -11,7 +11,7 @@
  */
 
 import { Graph } from "../../ops/graph.ts";
-import { encodeModel } from "../../onnx/encode.ts";
+import { encodeGraph } from "../../onnx/encode.ts";
 import { nativeLibraryPath, TELEMETRY_SWITCH } from "../cpu/ort_library.ts";
 import type { DType } from "../device.ts";
 import { PROBE, type ProbeAnswer, type ProbeRequest } from "./probe.ts";
@@ -91,7 +91,7 @@ function explained(answer: ProbeAnswer, said: string): ProbeAnswer {
 /** Encodes a model of one node, `y = -x` with 4 elements. */
 export function negation(dtype: DType): Uint8Array {
   const g = new Graph(), x = g.input("x", [4], dtype);
-  return encodeModel(g, [{ name: "x", value: x }], [{ name: "y", value: g.neg(x) }]);
+  return encodeGraph(g, { y: g.neg(x) });
 }
 
 /** Adapters of this machine. */

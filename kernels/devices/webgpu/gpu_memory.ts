@@ -9,7 +9,7 @@
  */
 
 import { Graph } from "../../ops/graph.ts";
-import { encodeModel } from "../../onnx/encode.ts";
+import { encodeGraph } from "../../onnx/encode.ts";
 import type { Handle } from "../cpu/ort_library.ts";
 import type { CopiedBytes } from "../device.ts";
 import { type BlockStore, mebibytes } from "../tensor_memory.ts";
@@ -217,7 +217,7 @@ function openZeros(gpu: GpuApi, profile: string | undefined) {
   const sessions = new Map<number, Handle>();
   const sessionFor = (length: number) => {
     const g = new Graph(), zeros = g.expand(g.scalar(0), [length]);
-    return gpu.createSession(encodeModel(g, [], [{ name: "y", value: zeros }]), { profile });
+    return gpu.createSession(encodeGraph(g, { y: zeros }), { profile });
   };
   const bind = ({ memory, byteLength }: GpuBlock) => {
     const length = byteLength / F32_BYTES;

@@ -116,22 +116,8 @@ export const inputsOf = ({ input, values }: LayerProgram): readonly InputSpec[] 
 export const outputsOf = ({ output, values }: LayerProgram): readonly OutputSpec[] =>
   values?.outputs ?? (output ? [{ ...output, name: "x", hasGradient: true }] : []);
 
-/** The names by which models read and write a value and its gradients. */
-interface ValuePorts {
-  /** Input of a layer that takes it: its key. */
-  readonly input: string;
-  /** Output of the layer that makes it. */
-  readonly output: string;
-  /** Input of its maker for its gradient. */
-  readonly outputGradient: string;
-  /** Output for its gradient of a layer that takes it, including later uses. */
-  readonly inputGradient: string;
-  /** Input for the gradient of later uses. */
-  readonly laterGradient: string;
-}
-
 /**
- * Returns the ports of a value by its key.
+ * Returns the names by which models read and write a value and its gradients, by its key.
  *
  * @example
  * ```ts
@@ -142,13 +128,18 @@ interface ValuePorts {
  * assert.equal(valuePorts("skip.memory").inputGradient, "dskip.memory");
  * ```
  */
-export function valuePorts(key: string): ValuePorts {
+export function valuePorts(key: string) {
   const isHanded = !isSkip(key), name = key.slice(isHanded ? 1 : "skip".length);
   return {
+    /** Input of a layer that takes it. */
     input: key,
+    /** Output of the layer that makes it. */
     output: `${isHanded ? "y" : "give"}${name}`,
+    /** Input of its maker for its gradient. */
     outputGradient: `${isHanded ? "dy" : "dgive"}${name}`,
+    /** Output for its gradient of a layer that takes it, including later uses. */
     inputGradient: `d${key}`,
+    /** Input for the gradient of later uses. */
     laterGradient: `later${name}`,
   };
 }

@@ -105,6 +105,7 @@ interface ImageHeader {
 /** Channels of PNG's colour types: grey, colours, palette, grey and alpha, colours and alpha. */
 const PNG_CHANNELS: readonly (number | undefined)[] = [1, , 3, 3, 2, , 4];
 
+/** Returns format and size of an image, by the first bytes of its file. */
 function headerOf(bytes: Buffer): ImageHeader | undefined {
   if (bytes.length >= 33 && bytes.toString("latin1", 0, 8) === "\x89PNG\r\n\x1a\n") {
     const width = bytes.readUInt32BE(16), height = bytes.readUInt32BE(20);

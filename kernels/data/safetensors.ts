@@ -157,24 +157,16 @@ export interface Entry extends SafetensorsInfo {
   readonly end: number;
 }
 
-/** A checked header. */
-interface Header {
-  /** Offset of the tensors in the file. */
-  readonly dataStart: number;
-  /** Entries in the order of their bytes, which cover the data without gaps. */
-  readonly entries: readonly Entry[];
-  /** Metadata of the file. */
-  readonly metadata: SafetensorsMetadata;
-}
-
 /**
  * Reads and checks a header.
  *
  * @param path for messages.
+ * @returns `dataStart`, the offset of the tensors in the file; `entries` in the order of their bytes,
+ * which cover the data without gaps; the metadata of the file.
  * @throws {SyntaxError} when the header violates the format.
  * @throws {RangeError} when sizes or offsets disagree with each other or with the file.
  */
-export async function readHeader(file: SafetensorsFile, path: string): Promise<Header> {
+export async function readHeader(file: SafetensorsFile, path: string) {
   const fileBytes = (await file.stat()).size;
   const prefix = new Uint8Array(8);
   if (!await readFull(file, prefix)) {
@@ -412,21 +404,13 @@ export interface SafetensorsTensor extends SafetensorsInfo {
   readonly data: ArrayBufferView;
 }
 
-/** Layout of a file: the header, then the bytes of each of `names` in order. */
-interface SafetensorsLayout {
-  /** Header length, JSON and padding; a multiple of 8 bytes. */
-  readonly header: Uint8Array<ArrayBuffer>;
-  /** Names of the tensors in file order. */
-  readonly names: readonly string[];
-  /** Size of the whole file. */
-  readonly fileBytes: number;
-}
-
 /**
  * Lays out a file without access to tensor data, so that tensors can be streamed one at a time.
  * Names are sorted by element size, larger first, then by name: every tensor is then aligned to its
  * elements, as in the reference implementation.
  *
+ * @returns `header`, the length of the header, its JSON and padding, a multiple of 8 bytes; `names` in
+ * the order of the file, where the bytes of each follow; `fileBytes`, the size of the whole file.
  * @throws {TypeError} when a tensor has the reserved name `__metadata__` or an unknown dtype.
  * @throws {RangeError} when a shape is not a list of whole numbers from 0.
  *
@@ -447,7 +431,7 @@ interface SafetensorsLayout {
 export function layoutSafetensors(
   tensors: ReadonlyMap<string, SafetensorsInfo>,
   metadata: SafetensorsMetadata = {},
-): SafetensorsLayout {
+) {
   const elementBytes = (name: string) => SAFETENSORS_DTYPE_BYTES[tensors.get(name)!.dtype];
   const names = [...tensors.keys()].sort((a, b) =>
     elementBytes(b) - elementBytes(a) || (a < b ? -1 : 1)

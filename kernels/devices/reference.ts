@@ -38,18 +38,12 @@ const CONSTANT_FIELDS = {
   bool: "int32Data",
 } as const;
 
-/** A decoded model. */
-interface ReferenceModel {
-  readonly constants: ReadonlyMap<string, NdArray>;
-  readonly steps: readonly Step[];
-}
-
 /**
  * Decodes a model.
  *
  * @throws {Error} when the bytes are no ONNX model or use an operation that is not known.
  */
-function readModel(bytes: Uint8Array): ReferenceModel {
+function readModel(bytes: Uint8Array) {
   const { graph } = fromBinary(ModelProtoSchema, bytes);
   if (!graph) throw new Error("Cannot compile the model: it must hold a graph, received none");
   const constants = graph.initializer.map((tensor) =>
@@ -131,7 +125,7 @@ export async function openReference(): Promise<Device> {
 
 type Bindings = readonly Binding<Uint8Array>[];
 
-function run(model: ReferenceModel, inputs: Bindings, outputs: Bindings): void {
+function run(model: ReturnType<typeof readModel>, inputs: Bindings, outputs: Bindings): void {
   const arrays = new Map(model.constants);
   for (const input of inputs) {
     arrays.set(input.name, fromBytes(input.dtype, input.shape, bytesOf(input)));

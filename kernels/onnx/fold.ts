@@ -32,16 +32,6 @@ import { LayerGraph, type TensorSpec } from "../layers/layer.ts";
 import { type NdArray, ndArray } from "../ops/array.ts";
 import { opOf } from "../ops/table.ts";
 
-/** Finds the nodes and constants next to a node of a file. */
-interface NodeContext {
-  /** Returns the node that computes a value, if it has this operation and number of readers. */
-  made(value: string | undefined, op: string, readers?: number): OnnxNode | undefined;
-  /** Returns the number of a constant scalar. */
-  numberOf(value: string | undefined): number | undefined;
-  /** Returns whether a value is a weight with one axis. */
-  isVector(value: string): boolean;
-}
-
 /** A fused operation, and the steps before its last one. */
 interface Found {
   readonly fused: OnnxNode;
@@ -61,7 +51,8 @@ export function fuseNodes(file: OnnxGraph): readonly OnnxNode[] {
   return file.nodes.filter((node) => !gone.has(node)).map((node) => fused.get(node) ?? node);
 }
 
-function contextOf({ nodes, initializers, outputs }: OnnxGraph): NodeContext {
+/** Returns functions that find the nodes and constants next to a node of a file. */
+function contextOf({ nodes, initializers, outputs }: OnnxGraph) {
   const makers = new Map(nodes.flatMap((node) => node.outputs.map((name) => [name, node])));
   const reads = new Map<string, number>();
   for (const name of [...nodes.flatMap(({ inputs }) => inputs), ...outputs]) {
@@ -72,17 +63,22 @@ function contextOf({ nodes, initializers, outputs }: OnnxGraph): NodeContext {
     return maker?.op === "Constant" ? maker.value : initializers.get(name);
   };
   return {
-    made(value = "", op, readers = 1) {
+    /** Returns the node that computes a value, if it has this operation and number of readers. */
+    made(value = "", op: string, readers = 1) {
       const maker = makers.get(value);
       return maker?.op === op && reads.get(value) === readers ? maker : undefined;
     },
+    /** Returns the number of a constant scalar. */
     numberOf(value = "") {
       const data = constantOf(value)?.data;
       return data?.length === 1 ? Number(data[0]) : undefined;
     },
-    isVector: (value) => initializers.get(value)?.shape.length === 1,
+    /** Returns whether a value is a weight with one axis. */
+    isVector: (value: string) => initializers.get(value)?.shape.length === 1,
   };
 }
+
+type NodeContext = ReturnType<typeof contextOf>;
 
 const isNear = (value: number | undefined, wanted: number) =>
   value !== undefined && Math.abs(value - wanted) <= 1e-6 * Math.abs(wanted);

@@ -95,22 +95,15 @@ export function split<T>(steps: readonly T[], at: readonly number[]): T[][] {
   return ends.map((end, i) => steps.slice(ends[i - 1] ?? 0, end));
 }
 
-/** The origin of a value. */
-interface Origin {
-  readonly field: boolean;
-  readonly weight: boolean;
-  /** True if each layer can compute it again. */
-  readonly isLocal: boolean;
-  readonly work: number;
-}
-
 /** Returns the steps that each layer computes again, and the steps that read a weight. */
 function localSteps({ steps, inputs, weights }: FoldedFile) {
   const total = steps.reduce((sum, { work }) => sum + work, 0);
-  const origins = new Map<string, Origin>();
-  const originOf = (name: string): Origin =>
-    origins.get(name) ??
-      { field: inputs.has(name), weight: weights.has(name), isLocal: true, work: 0 };
+  /** What a value is made of; it is local if each layer can compute it again. */
+  const outside = (name: string) => (
+    { field: inputs.has(name), weight: weights.has(name), isLocal: true, work: 0 }
+  );
+  const origins = new Map<string, ReturnType<typeof outside>>();
+  const originOf = (name: string) => origins.get(name) ?? outside(name);
   const locals = new Set<FoldedNode>(), withWeight = new Set<FoldedNode>();
   for (const step of steps) {
     const from = step.reads.filter((name) => name !== "").map(originOf);
@@ -198,12 +191,6 @@ function choose(steps: readonly FoldedNode[], places: readonly Place[], least: n
   return all.filter((_, i) => i % stride === 0);
 }
 
-/** The layers of a file, and the ties of their parameters. */
-interface CutLayers {
-  readonly layers: readonly AnyLayer[];
-  readonly ties: readonly Tie[];
-}
-
 /** A layer of a file. */
 interface Part {
   readonly name: string;
@@ -222,7 +209,7 @@ interface Part {
 }
 
 /**
- * Returns the layers of a file.
+ * Returns the layers of a file, and the ties of their parameters.
  *
  * [Note: weights of several layers] A weight that several layers read, such as a table that the
  * embedding and the head share, is a parameter of each of them, tied to that of the first. It is
@@ -236,7 +223,7 @@ export function layersOf(
   cut: Cut,
   output: string,
   lossOf: (g: LayerGraph, output: Value) => Value,
-): CutLayers {
+) {
   const parts = partsOf(folded, cut), ties: Tie[] = [], first = new Set<string>();
   for (const [weight, parameter] of parts.flatMap(({ parameters }) => [...parameters])) {
     if (first.has(weight)) ties.push([weight, parameter]);

@@ -168,21 +168,14 @@ export interface FromOnnxOptions {
   readonly external?: ExternalFiles | undefined;
 }
 
-/** The part of a file that is trained. */
-interface TrainablePart {
-  /** The steps that the loss needs. */
-  readonly folded: FoldedFile;
-  /** Name of the value that the loss is computed from. */
-  readonly output: string;
-  readonly loss: OutputLoss;
-}
-
 /**
  * Finds the part of a file that is trained, and its loss.
  *
+ * @returns `folded`, the steps that the loss needs; `output`, the name of the value that it is computed
+ * from; `loss`.
  * @throws {TypeError} {@linkcode RangeError} as `fromOnnx`.
  */
-export function trainablePart(file: OnnxGraph, options: FromOnnxOptions): TrainablePart {
+export function trainablePart(file: OnnxGraph, options: FromOnnxOptions) {
   const { label = "label", dimensions = {}, loss } = options;
   const inputs = staticInputs(file.inputs, dimensions);
   const isInput = inputs.some(({ name }) => name === label);

@@ -24,23 +24,16 @@ export interface ModelPort extends ValueType {
   readonly name: string;
 }
 
-/** The inputs and outputs of a model, in its order. */
-interface Signature {
-  readonly inputs: readonly ModelPort[];
-  readonly outputs: readonly ModelPort[];
-}
-
 /**
- * Reads the signature of a model given as protobuf bytes.
+ * Reads the inputs and outputs of a model given as protobuf bytes, in its order.
  *
  * @throws {TypeError} when an input or output has a dynamic shape or an unknown dtype.
  */
-export function readSignature(model: Uint8Array): Signature {
-  return signatureOf(fromBinary(ModelProtoSchema, model).graph);
-}
+export const readSignature = (model: Uint8Array) =>
+  signatureOf(fromBinary(ModelProtoSchema, model).graph);
 
 /** Returns the signature of a graph; see {@linkcode readSignature}. */
-export function signatureOf(graph: GraphProto | undefined): Signature {
+export function signatureOf(graph: GraphProto | undefined) {
   const constants = new Set(graph?.initializer.map((constant) => constant.name));
   return {
     inputs: (graph?.input ?? []).filter(({ name }) => !constants.has(name)).map(readPort),

@@ -46,20 +46,15 @@ import { storageDtype } from "../precision.ts";
 import type { Allocator } from "./parameters.ts";
 import { allocatorOf, sizesOf } from "./pool.ts";
 
-/** A run of layers that are recomputed together: `from` inclusive, `to` exclusive. */
-interface Segment {
-  readonly from: number;
-  readonly to: number;
-}
-
 /**
- * Returns the segments of a stage, first layer first; one without an interval. Consecutive layers of
+ * Returns the segments of a stage, first layer first; one without an interval. A segment is a run of
+ * layers that are recomputed together, `to` exclusive. Consecutive layers of
  * one block count as one, so that the interval has the unit of `--layers`, wherever blocks are cut.
  */
 export function segmentsOf(
   layers: readonly Pick<Layer, "block">[],
   interval = layers.length,
-): Segment[] {
+) {
   const begins = layers.flatMap(({ block }, i) =>
     block !== undefined && block === layers[i - 1]?.block ? [] : [i]
   );
@@ -336,7 +331,7 @@ const carriedBy = ({ carried }: LayerProgram, { backward }: ActivationOptions) =
  * values that leave the stage before other segments run. Without an interval, only unread values.
  */
 function sharedBy(
-  { from, to }: Segment,
+  { from, to }: ReturnType<typeof segmentsOf>[number],
   programs: readonly LayerProgram[],
   paths: readonly ValuePath[],
   options: ActivationOptions,

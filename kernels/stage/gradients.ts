@@ -53,19 +53,17 @@ export interface NormMemory {
   readonly tops?: Scalars;
 }
 
-/** Numbers that are read together. */
-interface Scalars {
-  /** The output of each run: the number of a piece, or all of them where views are not free. */
-  readonly each: readonly Tensor[];
-  /** All of them. */
-  readonly all: Tensor;
-}
-
-function allocateScalars(device: Allocator, count: number): Scalars {
+/**
+ * Allocates numbers that are read together: `each` is the output of each run, the number of a piece, or
+ * all of them where views are not free.
+ */
+function allocateScalars(device: Allocator, count: number) {
   const all = device.alloc("f32", [count]);
   if (!device.hasFreeViews) return { each: [all], all };
   return { each: Array.from({ length: count }, (_, i) => device.view(all, i, [])), all };
 }
+
+type Scalars = ReturnType<typeof allocateScalars>;
 
 /**
  * Cuts gradients into pieces: FP32 ones are read in place, one piece per parameter; FP16 ones are

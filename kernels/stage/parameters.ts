@@ -131,23 +131,15 @@ export function zeroFlat(device: Device, { parts }: FlatTensor): void {
   for (const { tensor } of parts) device.zero(tensor);
 }
 
-/** A flat f32 array on the host; its memory is allocated on first use, for plans without memory. */
-interface HostState {
-  /** Number of elements. */
-  readonly length: number;
-  /** Its elements. */
-  readonly values: Float32Array<ArrayBuffer>;
-}
-
 /** A flat f32 array that only the optimizer uses: on the device, or offloaded to the host. */
-export type FlatState = FlatTensor | HostState;
+export type FlatState = FlatTensor | ReturnType<typeof hostState>;
 
-/** Creates a state on the host, all zero. */
-function hostState(length: number): HostState {
+/** Creates a state on the host, all zero; its memory is allocated on first use, for plans without memory. */
+function hostState(length: number) {
   let values: Float32Array<ArrayBuffer> | undefined;
   return {
     length,
-    get values() {
+    get values(): Float32Array<ArrayBuffer> {
       return values ??= new Float32Array(length);
     },
   };

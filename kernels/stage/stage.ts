@@ -625,14 +625,6 @@ async function compileProgram(device: Device, program: LayerProgram, options: St
   return { forward, overwrites, ...kernels };
 }
 
-/** Bytes that ONNX Runtime takes for the stages of one worker, which runs one model at a time. */
-interface LibraryBytes {
-  /** Largest sums of intermediate values of one model, within the library and between its parts. */
-  readonly transient: number;
-  /** Compiled models and their bindings. */
-  readonly sessions: number;
-}
-
 /** Bytes of a compiled model without constants, and the copies of its bytes, mainly constants. */
 const SESSION_BYTES = 2 ** 18, SESSION_COPIES = 3;
 
@@ -649,7 +641,11 @@ function intermediateOn(device: DeviceName, model: Uint8Array): IntermediateByte
 }
 
 /**
- * Plans the library's memory for the stages of one worker. Pure: nothing is compiled.
+ * Plans the memory that ONNX Runtime takes for the stages of one worker, which runs one model at a time.
+ * Pure: nothing is compiled.
+ *
+ * @returns `transient`, the largest sums of intermediate values of one model, within the library and
+ * between its parts; `sessions`, the compiled models and their bindings.
  *
  * @example
  * ```ts
@@ -666,7 +662,7 @@ export function planLibrary(
   stages: readonly StageProgram[],
   options: StageOptions,
   device: DeviceName,
-): LibraryBytes {
+) {
   let library = 0, shared = 0, sessions = 0;
   const add = (model: Uint8Array) => {
     const one = intermediateOn(device, model);

@@ -345,10 +345,7 @@ export async function openNative(options: NativeOptions = {}): Promise<Device> {
 }
 
 /** A compiled model, and the names of its inputs and outputs. */
-interface Session {
-  readonly handle: Handle;
-  readonly names: ReturnType<typeof openNames>;
-}
+type Session = { readonly handle: Handle; readonly names: ReturnType<typeof openNames> };
 
 function partEngine(
   ort: Ort,

@@ -43,18 +43,7 @@ interface OrtModule {
   _OrtInit(threads: number, logLevel: number): number;
   /** Stores a code and the address of a text. */
   _OrtGetLastError(code: Pointer, text: Pointer): number;
-  _OrtCreateSessionOptions(
-    optimizationLevel: number,
-    arena: boolean,
-    memoryPattern: boolean,
-    executionMode: number,
-    profiling: boolean,
-    profilePrefix: Pointer,
-    logId: Pointer,
-    logLevel: number,
-    logVerbosity: number,
-    optimizedModelPath: Pointer,
-  ): Pointer;
+  _OrtCreateSessionOptions(...settings: typeof SETTINGS): Pointer;
   _OrtReleaseSessionOptions(options: Pointer): number;
   _OrtCreateSession(model: Pointer, byteLength: number, options: Pointer): Promise<Pointer>;
   _OrtReleaseSession(session: Pointer): number;
@@ -86,20 +75,14 @@ interface OrtModule {
   ): number;
 }
 
-/** A module, and the memory of its heap. */
-interface OrtInstance {
-  readonly ort: OrtModule;
-  readonly memory: WebAssembly.Memory;
-}
-
 let loaded: Promise<unknown> = Promise.resolve();
 
 /**
- * Starts a module with a separate heap.
+ * Starts a module with a separate heap, and returns the memory of that, too.
  *
  * @throws {Error} when the package cannot be loaded or differs from its pinned hash.
  */
-function loadOrtModule(): Promise<OrtInstance> {
+function loadOrtModule() {
   // One after the other, because each replaces a global while it loads.
   const loading = loaded.then(withGlobalWorkerKept(instantiate));
   loaded = loading.catch(() => {});
@@ -127,10 +110,10 @@ interface FactoryOptions {
 
 type Factory = (options: FactoryOptions) => Promise<OrtModule>;
 
-let compiled: Promise<{ factory: Factory; module: WebAssembly.Module }> | undefined;
+let compiled: ReturnType<typeof compile> | undefined;
 
 /** Compiles the module once per isolate; each device has an instance, and so a heap. */
-async function compile(): Promise<{ factory: Factory; module: WebAssembly.Module }> {
+async function compile() {
   const source = "Deno" in globalThis ? await readModule() : await fetchModule();
   const { default: factory } = await import("onnxruntime-web/ort-wasm-simd-threaded.mjs");
   return { factory: factory as Factory, module: await WebAssembly.compile(source) };
@@ -152,7 +135,7 @@ async function fetchModule(): Promise<BufferSource> {
   throw refusal("open the wasm device", must, `status ${response.status}`, Error);
 }
 
-async function instantiate(): Promise<OrtInstance> {
+async function instantiate() {
   const { factory, module } = await (compiled ??= compile().catch((error) => {
     compiled = undefined;
     throw error;
@@ -230,7 +213,10 @@ function allocateBlock(ort: OrtModule, byteLength: number): HeapBlock {
 
 const POINTER_BYTES = 4;
 const CPU_LOCATION = 1;
-/** Arguments of `_OrtCreateSessionOptions`: an arena, memory patterns, and sequential execution. */
+/**
+ * Arguments of `_OrtCreateSessionOptions`: an arena, memory patterns, sequential execution, no profile and
+ * its prefix, no name, levels of the log, and no path of an optimized model.
+ */
 const SETTINGS = [OPTIMIZATION_LEVEL, true, true, 0, false, 0, 0, LOG_FATAL, 0, 0] as const;
 
 /** Throws the module's last error unless `ok`. */

@@ -27,11 +27,8 @@ import {
 } from "./gpu_api.ts";
 import type { Adapter } from "./vulkan.ts";
 
-interface Context {
-  readonly gpu: GpuApi;
-  /** Releases the GPU. */
-  readonly release: () => void;
-}
+/** The open GPU, and a function that releases it. */
+type Context = { readonly gpu: GpuApi; readonly release: () => void };
 
 /** Devices that use the GPU, or are about to. */
 let users = 0;

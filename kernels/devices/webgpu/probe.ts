@@ -34,16 +34,9 @@ export interface ProbeAnswer {
   /** The visible Vulkan devices, in the loader's order; undefined on other systems. */
   readonly devices: readonly VulkanDevice[] | undefined;
   /** The system's first adapter by Deno's WebGPU; undefined if Vulkan is used. */
-  readonly system: SystemAdapter | undefined;
+  readonly system: Awaited<ReturnType<typeof systemAdapter>>;
   /** Undefined if the provider was not tried. */
   readonly provider: ProviderAnswer | undefined;
-}
-
-/** An adapter as Deno's WebGPU describes it. */
-interface SystemAdapter {
-  readonly name: string;
-  readonly isSoftware: boolean;
-  readonly maxBufferBytes: number;
 }
 
 async function probe({ library, triesSoftware, models }: ProbeRequest): Promise<ProbeAnswer> {
@@ -56,7 +49,7 @@ async function probe({ library, triesSoftware, models }: ProbeRequest): Promise<
 }
 
 /** Returns the adapter that Deno would use: the only one if the machine has one. */
-async function systemAdapter(): Promise<SystemAdapter | undefined> {
+async function systemAdapter() {
   const adapter = await navigator.gpu?.requestAdapter({ powerPreference: "high-performance" });
   if (!adapter) return undefined;
   const { info, limits: { maxBufferSize, maxStorageBufferBindingSize } } = adapter;

@@ -30,186 +30,163 @@ type Lane = ReturnType<typeof lanesOf>[number];
  * is proven that no order takes less; and the number of states that were looked at.
  */
 export function exactOrder(load: Workload, options: ExactOptions) {
-  return new ExactSearch(load, options).run();
+  const search = openSearch(load, options), { tables, limits, statesMax } = search;
+  visit(search, 0, 0);
+  const { best: { makespan, path }, states } = search;
+  const orders = limits.map((): Action[] => []);
+  for (const code of path ?? []) orders[tables.workers[code]!]?.push(tables.actionOf(code));
+  return { orders: path && orders, makespan, isProven: states < statesMax, states };
 }
 
-class ExactSearch {
-  readonly #tables: ActionTables;
-  readonly #lanes: readonly Lane[];
-  readonly #limits: readonly number[];
-  readonly #statesMax: number;
-  /** For each lane, the number of its actions that have run. */
-  readonly #counts: number[];
-  /** When each action ended; -1 before. */
-  readonly #ends: Float64Array;
-  readonly #free: number[];
-  readonly #live: number[];
-  /** For each worker, the remaining work, and that without W. */
-  readonly #left: number[];
-  readonly #leftBefore: number[];
-  readonly #path: number[] = [];
-  /** True if inputs come over skip edges, long before those of the chain. */
-  readonly #hasSkips: boolean;
-  /** For each number of a state, the times of the states that were looked at. */
-  readonly #seen = new Map<number, Float64Array[]>();
-  #states = 0;
-  /** The number of possible states. */
-  readonly #stateCount: number;
-  #best: { makespan: number; path?: readonly number[] };
+type Search = ReturnType<typeof openSearch>;
 
-  constructor(load: Workload, { limits, below, states }: ExactOptions) {
-    const tables = actionTables(load);
-    this.#tables = tables;
-    this.#hasSkips = load.edges !== undefined;
-    this.#lanes = lanesOf(tables);
-    this.#stateCount = this.#lanes.reduce((all, { codes }) => all * (codes.length + 1), 1);
-    this.#limits = limits;
-    this.#statesMax = states;
-    this.#counts = this.#lanes.map(() => 0);
-    this.#ends = new Float64Array(tables.durations.length).fill(-1);
-    this.#free = limits.map(() => 0);
-    this.#live = limits.map(() => 0);
-    this.#left = limits.map(() => 0);
-    this.#leftBefore = limits.map(() => 0);
-    for (const lane of this.#lanes) this.#addLeft(lane, lane.codes.length);
-    this.#best = { makespan: below };
+/** Returns the state of a search before its first action. */
+function openSearch(load: Workload, { limits, below, states }: ExactOptions) {
+  const tables = actionTables(load), lanes = lanesOf(tables), zeros = () => limits.map(() => 0);
+  const stateCount = lanes.reduce((all, { codes }) => all * (codes.length + 1), 1);
+  const search = {
+    tables,
+    lanes,
+    limits,
+    statesMax: states,
+    /** For each lane, the number of its actions that have run. */
+    counts: lanes.map(() => 0),
+    /** When each action ended; -1 before. */
+    ends: new Float64Array(tables.durations.length).fill(-1),
+    free: zeros(),
+    live: zeros(),
+    /** For each worker, the remaining work, and that without W. */
+    left: zeros(),
+    leftBefore: zeros(),
+    path: [] as number[],
+    /** True if inputs come over skip edges, long before those of the chain. */
+    hasSkips: load.edges !== undefined,
+    /** For each number of a state, the times of the states that were looked at. */
+    seen: new Map<number, Float64Array[]>(),
+    states: stateCount > Number.MAX_SAFE_INTEGER ? states : 0,
+    best: { makespan: below } as { makespan: number; path?: readonly number[] },
+  };
+  for (const lane of lanes) addLeft(search, lane, lane.codes.length);
+  return search;
+}
+
+function addLeft(search: Search, { worker, duration, kind }: Lane, count: number): void {
+  search.left[worker]! += count * duration;
+  if (kind === SPLIT.W) return;
+  search.leftBefore[worker]! += count * duration;
+}
+
+/** Tries all continuations of the path with starts from `time` on. */
+function visit(search: Search, time: number, state: number): void {
+  if (search.path.length === search.tables.durations.length) {
+    const makespan = Math.max(...search.free);
+    search.best = { makespan, path: search.path.slice() };
+    return;
   }
+  if (search.states >= search.statesMax) return;
+  search.states++;
+  if (boundOf(search, time) >= search.best.makespan - DUST) return;
+  if (isKnown(search, time, state)) return;
+  const next: [start: number, lane: number][] = [];
+  search.lanes.forEach((lane, i) => {
+    const start = Math.max(time, search.free[lane.worker]!, arrivalOf(search, lane, i));
+    if (start < Infinity) next.push([start, i]);
+  });
+  next.sort(([a, i], [b, j]) => a - b || i - j);
+  for (const [start, i] of next) follow(search, start, i, state);
+}
 
-  run() {
-    if (this.#stateCount > Number.MAX_SAFE_INTEGER) this.#states = this.#statesMax;
-    this.#visit(0, 0);
-    const { makespan, path } = this.#best;
-    const orders = this.#limits.map((): Action[] => []);
-    for (const code of path ?? []) {
-      orders[this.#tables.workers[code]!]?.push(this.#tables.actionOf(code));
+/** The time at which the next action of a lane has inputs and room; Infinity if it has not. */
+function arrivalOf(search: Search, { codes, worker, kind }: Lane, i: number): number {
+  const code = codes[search.counts[i]!];
+  if (code === undefined) return Infinity;
+  const isFull = kind === SPLIT.F &&
+    search.live[worker]! >= search.limits[worker]!;
+  return isFull ? Infinity : inputAt(search.tables, code, search.ends);
+}
+
+/** Returns the time at which the known inputs of an action arrive; Infinity if no input is known. */
+function knownInputAt(search: Search, code: number): number {
+  if (!search.hasSkips) return inputAt(search.tables, code, search.ends);
+  const { inputs, sends, width } = search.tables;
+  let latest = -Infinity;
+  for (let i = code * width; i < (code + 1) * width; i++) {
+    const input = inputs[i]!, end = input < 0 ? -1 : search.ends[input]!;
+    if (end >= 0) latest = Math.max(latest, end + sends[i]!);
+  }
+  return latest < 0 ? Infinity : latest;
+}
+
+function follow(search: Search, start: number, i: number, state: number): void {
+  const lane = search.lanes[i]!, { worker, duration, kind } = lane;
+  const count = search.counts[i]!, code = lane.codes[count]!;
+  const free = search.free[worker]!;
+  const lives = kind === SPLIT.F ? 1 : kind === SPLIT.W ? -1 : 0;
+  search.counts[i] = count + 1;
+  search.ends[code] = start + duration;
+  search.free[worker] = start + duration;
+  search.live[worker]! += lives;
+  addLeft(search, lane, -1);
+  search.path.push(code);
+  visit(search, start, state + lane.unit);
+  search.path.pop();
+  addLeft(search, lane, 1);
+  search.live[worker]! -= lives;
+  search.free[worker] = free;
+  search.ends[code] = -1;
+  search.counts[i] = count;
+}
+
+/** A lower bound of the makespan of all continuations. */
+function boundOf(search: Search, time: number): number {
+  let bound = 0;
+  const least = search.limits.map(() => Infinity);
+  search.lanes.forEach((lane, i) => {
+    const left = lane.codes.length - search.counts[i]!;
+    if (left === 0) return;
+    const { worker, kind, after } = lane;
+    const input = inputAt(search.tables, lane.codes[search.counts[i]!]!, search.ends);
+    const start = Math.max(time, search.free[worker]!, input === Infinity ? 0 : input);
+    bound = Math.max(bound, start + left * lane.duration + after);
+    if (kind !== SPLIT.W) least[worker] = Math.min(least[worker]!, after);
+  });
+  for (let worker = 0; worker < search.free.length; worker++) {
+    const free = search.free[worker]!, start = Math.max(time, free);
+    const left = search.left[worker]!;
+    bound = Math.max(bound, left > DUST ? start + left : free);
+    const tail = least[worker]!;
+    if (tail < Infinity) {
+      bound = Math.max(bound, start + search.leftBefore[worker]! + tail);
     }
-    const isProven = this.#states < this.#statesMax;
-    return { orders: path && orders, makespan, isProven, states: this.#states };
   }
+  return bound;
+}
 
-  #addLeft({ worker, duration, kind }: Lane, count: number): void {
-    this.#left[worker]! += count * duration;
-    if (kind === SPLIT.W) return;
-    this.#leftBefore[worker]! += count * duration;
-  }
-
-  /** Tries all continuations of the path with starts from `time` on. */
-  #visit(time: number, state: number): void {
-    if (this.#path.length === this.#tables.durations.length) {
-      const makespan = Math.max(...this.#free);
-      this.#best = { makespan, path: this.#path.slice() };
-      return;
-    }
-    if (this.#states >= this.#statesMax) return;
-    this.#states++;
-    if (this.#bound(time) >= this.#best.makespan - DUST) return;
-    if (this.#isKnown(time, state)) return;
-    const next: [start: number, lane: number][] = [];
-    this.#lanes.forEach((lane, i) => {
-      const start = Math.max(time, this.#free[lane.worker]!, this.#arrival(lane, i));
-      if (start < Infinity) next.push([start, i]);
-    });
-    next.sort(([a, i], [b, j]) => a - b || i - j);
-    for (const [start, i] of next) this.#follow(start, i, state);
-  }
-
-  /** The time at which the next action of a lane has inputs and room; Infinity if it has not. */
-  #arrival({ codes, worker, kind }: Lane, i: number): number {
-    const code = codes[this.#counts[i]!];
-    if (code === undefined) return Infinity;
-    const isFull = kind === SPLIT.F &&
-      this.#live[worker]! >= this.#limits[worker]!;
-    return isFull ? Infinity : this.#inputAt(code);
-  }
-
-  #inputAt(code: number): number {
-    return inputAt(this.#tables, code, this.#ends);
-  }
-
-  /** Returns the time at which the known inputs of an action arrive; Infinity if no input is known. */
-  #knownInputAt(code: number): number {
-    if (!this.#hasSkips) return this.#inputAt(code);
-    const { inputs, sends, width } = this.#tables;
-    let latest = -Infinity;
-    for (let i = code * width; i < (code + 1) * width; i++) {
-      const input = inputs[i]!, end = input < 0 ? -1 : this.#ends[input]!;
-      if (end >= 0) latest = Math.max(latest, end + sends[i]!);
-    }
-    return latest < 0 ? Infinity : latest;
-  }
-
-  #follow(start: number, i: number, state: number): void {
-    const lane = this.#lanes[i]!, { worker, duration, kind } = lane;
-    const count = this.#counts[i]!, code = lane.codes[count]!;
-    const free = this.#free[worker]!;
-    const lives = kind === SPLIT.F ? 1 : kind === SPLIT.W ? -1 : 0;
-    this.#counts[i] = count + 1;
-    this.#ends[code] = start + duration;
-    this.#free[worker] = start + duration;
-    this.#live[worker]! += lives;
-    this.#addLeft(lane, -1);
-    this.#path.push(code);
-    this.#visit(start, state + lane.unit);
-    this.#path.pop();
-    this.#addLeft(lane, 1);
-    this.#live[worker]! -= lives;
-    this.#free[worker] = free;
-    this.#ends[code] = -1;
-    this.#counts[i] = count;
-  }
-
-  /** A lower bound of the makespan of all continuations. */
-  #bound(time: number): number {
-    let bound = 0;
-    const least = this.#limits.map(() => Infinity);
-    this.#lanes.forEach((lane, i) => {
-      const left = lane.codes.length - this.#counts[i]!;
-      if (left === 0) return;
-      const { worker, kind, after } = lane;
-      const input = this.#inputAt(lane.codes[this.#counts[i]!]!);
-      const start = Math.max(time, this.#free[worker]!, input === Infinity ? 0 : input);
-      bound = Math.max(bound, start + left * lane.duration + after);
-      if (kind !== SPLIT.W) least[worker] = Math.min(least[worker]!, after);
-    });
-    for (let worker = 0; worker < this.#free.length; worker++) {
-      const free = this.#free[worker]!, start = Math.max(time, free);
-      const left = this.#left[worker]!;
-      bound = Math.max(bound, left > DUST ? start + left : free);
-      const tail = least[worker]!;
-      if (tail < Infinity) {
-        bound = Math.max(bound, start + this.#leftBefore[worker]! + tail);
-      }
-    }
-    return bound;
-  }
-
-  /** Returns true if a state at least as good was looked at; notes this state otherwise. */
-  #isKnown(time: number, state: number): boolean {
-    const now = this.#times(time), seen = this.#seen.get(state);
-    if (seen === undefined) {
-      this.#seen.set(state, [now]);
-      return false;
-    }
-    const isNoLater = (a: Float64Array, b: Float64Array) =>
-      a.every((one, i) => one <= b[i]! + DUST);
-    if (seen.some((other) => isNoLater(other, now))) return true;
-    this.#seen.set(state, [...seen.filter((other) => !isNoLater(now, other)), now]);
+/** Returns true if a state at least as good was looked at; notes this state otherwise. */
+function isKnown(search: Search, time: number, state: number): boolean {
+  const now = timesOf(search, time), seen = search.seen.get(state);
+  if (seen === undefined) {
+    search.seen.set(state, [now]);
     return false;
   }
+  const isNoLater = (a: Float64Array, b: Float64Array) => a.every((one, i) => one <= b[i]! + DUST);
+  if (seen.some((other) => isNoLater(other, now))) return true;
+  search.seen.set(state, [...seen.filter((other) => !isNoLater(now, other)), now]);
+  return false;
+}
 
-  /** The time at which each worker is free, and each unused input arrives. */
-  #times(time: number): Float64Array {
-    const times = this.#free.map((free) => Math.max(time, free));
-    this.#lanes.forEach(({ codes, worker, kind }, i) => {
-      if (kind === SPLIT.W) return; // its I ran on the same worker
-      for (let next = this.#counts[i]!; next < codes.length; next++) {
-        const input = this.#knownInputAt(codes[next]!);
-        if (input === Infinity) break;
-        times.push(Math.max(input, times[worker]!));
-      }
-    });
-    return Float64Array.from(times);
-  }
+/** The time at which each worker is free, and each unused input arrives. */
+function timesOf(search: Search, time: number): Float64Array {
+  const times = search.free.map((free) => Math.max(time, free));
+  search.lanes.forEach(({ codes, worker, kind }, i) => {
+    if (kind === SPLIT.W) return; // its I ran on the same worker
+    for (let next = search.counts[i]!; next < codes.length; next++) {
+      const input = knownInputAt(search, codes[next]!);
+      if (input === Infinity) break;
+      times.push(Math.max(input, times[worker]!));
+    }
+  });
+  return Float64Array.from(times);
 }
 
 /** The lanes of a workload: actions of one copy of a stage and one kind, in order of micro-batches. */

@@ -49,169 +49,167 @@ interface Event {
  * @throws {RangeError} if the limit of a worker is below the number of its stages.
  */
 export function greedyOrder(workload: Workload, strategy: Strategy): Action[][] {
-  return new Greedy(workload, strategy).run();
+  const board = openBoard(workload, strategy), { queue, orders, isBusy } = board;
+  const touched = new Set(orders.keys());
+  chooseFor(board, touched, 0);
+  while (queue.size > 0) {
+    const { time, items } = queue.take();
+    for (const { worker, ready } of items) {
+      touched.add(worker);
+      if (ready === undefined) isBusy[worker] = false;
+      else arrive(board, worker, ready);
+    }
+    if (queue.nextTime !== time) chooseFor(board, touched, time);
+  }
+  return orders;
 }
 
-class Greedy {
-  readonly #dependencies: Dependencies;
-  readonly #queue = new TimeQueue<Event>();
-  readonly #forwards: Candidate[][];
-  readonly #backwards: Candidate[][];
-  readonly #weights: Candidate[][];
-  readonly #orders: Action[][];
-  readonly #isBusy: boolean[];
-  readonly #live: number[];
-  readonly #inFlight: number[];
-  /** For each micro-batch, its rank in its pipeline. */
-  readonly #rank: number[];
-  /** For each copy of a stage, the number of deeper ones on its worker. */
-  readonly #deeper: number[];
-  /** For each worker, the arrival times of inputs in transit, in order. */
-  readonly #arrivals: number[][];
-  /** The time of each output, if skip edges bring inputs that are not the last to come. */
-  readonly #given: Float64Array | undefined;
+type Board = ReturnType<typeof openBoard>;
 
-  constructor(private readonly load: Workload, private readonly strategy: Strategy) {
-    const { workers, stages, hosts, microBatches, pipelineOf } = load;
-    const lists = <T>() => Array.from({ length: workers }, (): T[] => []);
-    this.#dependencies = new Dependencies(load);
-    this.#forwards = lists();
-    this.#backwards = lists();
-    this.#weights = lists();
-    this.#orders = lists();
-    this.#arrivals = lists();
-    this.#given = load.edges && new Float64Array(this.#dependencies.outputCount);
-    this.#isBusy = new Array(workers).fill(false);
-    this.#live = new Array(workers).fill(0);
-    this.#inFlight = new Array(hosts.length / stages).fill(0);
-    const counts = new Array<number>(this.#inFlight.length).fill(0);
-    this.#rank = pipelineOf.map((pipeline) => counts[pipeline]!++);
-    this.#deeper = Array.from(hosts, (worker, copy) => {
-      const isDeeper = (other: number, i: number) => other === worker && i % stages > copy % stages;
-      return hosts.filter(isDeeper).length;
-    });
-    hosts.forEach((worker, copy) => {
-      const room = this.#deeper[copy]! + 1, limit = strategy.limits[worker]!;
-      const must = `its limit of activations must be at least ${room}, one for each of its stages`;
-      assertInput(limit >= room, `schedule worker ${worker}`, must, limit);
-    });
-    for (let m = 0; m < microBatches; m++) {
-      this.#forwards[this.#dependencies.hostOf(0, m)]?.push({ stage: 0, microBatch: m });
-    }
+/** Returns the state before the first action. */
+function openBoard(load: Workload, strategy: Strategy) {
+  const { workers, stages, hosts, microBatches, pipelineOf } = load;
+  const lists = <T>() => Array.from({ length: workers }, (): T[] => []);
+  const dependencies = new Dependencies(load), pipelines = hosts.length / stages;
+  const counts = new Array<number>(pipelines).fill(0);
+  const deeper = Array.from(hosts, (worker, copy) => {
+    const isDeeper = (other: number, i: number) => other === worker && i % stages > copy % stages;
+    return hosts.filter(isDeeper).length;
+  });
+  hosts.forEach((worker, copy) => {
+    const room = deeper[copy]! + 1, limit = strategy.limits[worker]!;
+    const must = `its limit of activations must be at least ${room}, one for each of its stages`;
+    assertInput(limit >= room, `schedule worker ${worker}`, must, limit);
+  });
+  const forwards = lists<Candidate>();
+  for (let m = 0; m < microBatches; m++) {
+    forwards[dependencies.hostOf(0, m)]?.push({ stage: 0, microBatch: m });
   }
+  return {
+    load,
+    strategy,
+    dependencies,
+    queue: new TimeQueue<Event>(),
+    forwards,
+    backwards: lists<Candidate>(),
+    weights: lists<Candidate>(),
+    orders: lists<Action>(),
+    isBusy: new Array<boolean>(workers).fill(false),
+    live: new Array<number>(workers).fill(0),
+    inFlight: new Array<number>(pipelines).fill(0),
+    /** For each micro-batch, its rank in its pipeline. */
+    rank: pipelineOf.map((pipeline) => counts[pipeline]!++),
+    /** For each copy of a stage, the number of deeper ones on its worker. */
+    deeper,
+    /** For each worker, the arrival times of inputs in transit, in order. */
+    arrivals: lists<number>(),
+    /** The time of each output, if skip edges bring inputs that are not the last to come. */
+    given: load.edges && new Float64Array(dependencies.outputCount),
+  };
+}
 
-  run(): Action[][] {
-    const touched = new Set(this.#orders.keys());
-    this.#chooseFor(touched, 0);
-    while (this.#queue.size > 0) {
-      const { time, items } = this.#queue.take();
-      for (const item of items) {
-        touched.add(item.worker);
-        if (item.ready === undefined) this.#isBusy[item.worker] = false;
-        else this.#arrive(item.worker, item.ready);
-      }
-      if (this.#queue.nextTime !== time) this.#chooseFor(touched, time);
-    }
-    return this.#orders;
-  }
+function arrive(board: Board, worker: number, ready: Action): void {
+  board.arrivals[worker]?.shift();
+  (ready.kind === "F" ? board.forwards : board.backwards)[worker]?.push(ready);
+}
 
-  #arrive(worker: number, ready: Action): void {
-    this.#arrivals[worker]?.shift();
-    (ready.kind === "F" ? this.#forwards : this.#backwards)[worker]?.push(ready);
+/** Lets workers with changes choose, in their order. */
+function chooseFor(board: Board, touched: Set<number>, time: number): void {
+  for (const worker of [...touched].sort((a, b) => a - b)) {
+    if (!board.isBusy[worker]) choose(board, worker, time);
   }
+  touched.clear();
+}
 
-  /** Lets workers with changes choose, in their order. */
-  #chooseFor(touched: Set<number>, time: number): void {
-    for (const worker of [...touched].sort((a, b) => a - b)) {
-      if (!this.#isBusy[worker]) this.#choose(worker, time);
-    }
-    touched.clear();
-  }
+function choose(board: Board, worker: number, time: number): void {
+  const rank = ({ microBatch }: Candidate) => board.rank[microBatch]!;
+  const backward = best(
+    board.backwards[worker]!,
+    (a, b) => (rank(a) - rank(b) || a.stage - b.stage || a.microBatch - b.microBatch) < 0,
+  );
+  const forward = best(
+    board.forwards[worker]!,
+    (a, b) => (b.stage - a.stage || rank(a) - rank(b) || a.microBatch - b.microBatch) < 0,
+    (candidate) => isAdmitted(board, worker, candidate),
+  );
+  const { isForwardFirst } = board.strategy;
+  if (forward !== undefined && (isForwardFirst || backward === undefined)) {
+    run(board, worker, forward, 1, time);
+  } else if (backward !== undefined) run(board, worker, backward, -1, time);
+  else runWeight(board, worker, time);
+}
 
-  #choose(worker: number, time: number): void {
-    const rank = ({ microBatch }: Candidate) => this.#rank[microBatch]!;
-    const backward = best(
-      this.#backwards[worker]!,
-      (a, b) => (rank(a) - rank(b) || a.stage - b.stage || a.microBatch - b.microBatch) < 0,
-    );
-    const forward = best(
-      this.#forwards[worker]!,
-      (a, b) => (b.stage - a.stage || rank(a) - rank(b) || a.microBatch - b.microBatch) < 0,
-      (candidate) => this.#isAdmitted(worker, candidate),
-    );
-    const { isForwardFirst } = this.strategy;
-    if (forward !== undefined && (isForwardFirst || backward === undefined)) {
-      this.#run(worker, forward, 1, time);
-    } else if (backward !== undefined) this.#run(worker, backward, -1, time);
-    else this.#weight(worker, time);
-  }
+function isAdmitted(board: Board, worker: number, { stage, microBatch }: Candidate): boolean {
+  const pipeline = board.load.pipelineOf[microBatch]!;
+  const { limits, pipeLimit } = board.strategy;
+  if (stage === 0 && board.inFlight[pipeline]! >= pipeLimit) return false;
+  const reserved = board.deeper[pipeline * board.load.stages + stage]!;
+  return board.live[worker]! + 1 + reserved <= limits[worker]!;
+}
 
-  #isAdmitted(worker: number, { stage, microBatch }: Candidate): boolean {
-    const pipeline = this.load.pipelineOf[microBatch]!;
-    const { limits, pipeLimit } = this.strategy;
-    if (stage === 0 && this.#inFlight[pipeline]! >= pipeLimit) return false;
-    const reserved = this.#deeper[pipeline * this.load.stages + stage]!;
-    return this.#live[worker]! + 1 + reserved <= limits[worker]!;
-  }
+/** Starts a forward (`change` is 1) or a backward (-1). */
+function run(
+  board: Board,
+  worker: number,
+  candidate: Candidate,
+  change: 1 | -1,
+  time: number,
+): void {
+  const { stage, microBatch } = candidate, { isSplit } = board.strategy;
+  const ready = (change > 0 ? board.forwards : board.backwards)[worker]!;
+  ready.splice(ready.indexOf(candidate), 1);
+  if (stage === 0) board.inFlight[board.load.pipelineOf[microBatch]!]! += change;
+  if (change > 0 || !isSplit) board.live[worker]! += change;
+  const kind = change > 0 ? "F" : isSplit ? "I" : "B";
+  start(board, worker, { kind, stage, microBatch }, time);
+}
 
-  /** Starts a forward (`change` is 1) or a backward (-1). */
-  #run(worker: number, candidate: Candidate, change: 1 | -1, time: number): void {
-    const { stage, microBatch } = candidate, { isSplit } = this.strategy;
-    const ready = (change > 0 ? this.#forwards : this.#backwards)[worker]!;
-    ready.splice(ready.indexOf(candidate), 1);
-    if (stage === 0) this.#inFlight[this.load.pipelineOf[microBatch]!]! += change;
-    if (change > 0 || !isSplit) this.#live[worker]! += change;
-    const kind = change > 0 ? "F" : isSplit ? "I" : "B";
-    this.#start(worker, { kind, stage, microBatch }, time);
-  }
+function runWeight(board: Board, worker: number, time: number): void {
+  const [candidate] = board.weights[worker]!;
+  if (candidate === undefined) return;
+  const { stage, microBatch } = candidate;
+  const duration = board.load.times.durations[KIND.W]?.[stage] ?? 0;
+  const next = board.arrivals[worker]?.[0] ?? Infinity;
+  // A moment of idle time is better than a delay of an action that others wait for.
+  if (next - time < duration * board.strategy.patience) return;
+  board.weights[worker]?.shift();
+  board.live[worker]! -= 1;
+  start(board, worker, { kind: "W", stage, microBatch }, time);
+}
 
-  #weight(worker: number, time: number): void {
-    const [candidate] = this.#weights[worker]!;
-    if (candidate === undefined) return;
-    const { stage, microBatch } = candidate;
-    const duration = this.load.times.durations[KIND.W]?.[stage] ?? 0;
-    const next = this.#arrivals[worker]?.[0] ?? Infinity;
-    // A moment of idle time is better than a delay of an action that others wait for.
-    if (next - time < duration * this.strategy.patience) return;
-    this.#weights[worker]?.shift();
-    this.#live[worker]! -= 1;
-    this.#start(worker, { kind: "W", stage, microBatch }, time);
+function start(board: Board, worker: number, action: Action, time: number): void {
+  const end = time + board.load.times.durations[KIND[action.kind]]![action.stage]!;
+  board.orders[worker]!.push(action);
+  board.isBusy[worker] = true;
+  board.queue.add(end, { worker });
+  give(board, action, end);
+  for (const ready of board.dependencies.followersOf(action)) {
+    if (ready.kind === "W") board.weights[worker]?.push(ready);
+    else deliver(board, end, ready);
   }
+}
 
-  #start(worker: number, action: Action, time: number): void {
-    const end = time + this.load.times.durations[KIND[action.kind]]![action.stage]!;
-    this.#orders[worker]!.push(action);
-    this.#isBusy[worker] = true;
-    this.#queue.add(end, { worker });
-    this.#give(action, end);
-    for (const ready of this.#dependencies.followersOf(action)) {
-      if (ready.kind === "W") this.#weights[worker]?.push(ready);
-      else this.#deliver(end, ready);
-    }
-  }
+function give(board: Board, { kind, stage, microBatch }: Action, end: number): void {
+  if (board.given === undefined) return;
+  const count = board.dependencies.outputsOf(KIND[kind], stage, microBatch);
+  for (let i = 0; i < count; i++) board.given[board.dependencies.outputs[i]!] = end;
+}
 
-  #give({ kind, stage, microBatch }: Action, end: number): void {
-    if (this.#given === undefined) return;
-    const count = this.#dependencies.outputsOf(KIND[kind], stage, microBatch);
-    for (let i = 0; i < count; i++) this.#given[this.#dependencies.outputs[i]!] = end;
+/** Queues an action for the arrival of its last input, which comes over the chain or a skip edge. */
+function deliver(board: Board, end: number, ready: Action): void {
+  const { kind, stage, microBatch } = ready, { inputs, edges } = board.dependencies;
+  const worker = board.dependencies.hostOf(stage, microBatch);
+  let arrival = end;
+  for (let i = board.dependencies.inputsOf(KIND[kind], stage, microBatch) - 1; i >= 0; i--) {
+    const edge = edges[i]!;
+    if (edge < 0) continue;
+    const given = board.given?.[inputs[i]!] ?? end;
+    arrival = Math.max(arrival, given + (board.load.times.send[edge] ?? 0));
   }
-
-  /** Queues an action for the arrival of its last input, which comes over the chain or a skip edge. */
-  #deliver(end: number, ready: Action): void {
-    const { kind, stage, microBatch } = ready, { inputs, edges } = this.#dependencies;
-    const worker = this.#dependencies.hostOf(stage, microBatch);
-    let arrival = end;
-    for (let i = this.#dependencies.inputsOf(KIND[kind], stage, microBatch) - 1; i >= 0; i--) {
-      const edge = edges[i]!;
-      if (edge < 0) continue;
-      const given = this.#given?.[inputs[i]!] ?? end;
-      arrival = Math.max(arrival, given + (this.load.times.send[edge] ?? 0));
-    }
-    const arrivals = this.#arrivals[worker]!;
-    const after = arrivals.findIndex((other) => other > arrival);
-    arrivals.splice(after < 0 ? arrivals.length : after, 0, arrival);
-    this.#queue.add(arrival, { worker, ready });
-  }
+  const arrivals = board.arrivals[worker]!;
+  const after = arrivals.findIndex((other) => other > arrival);
+  arrivals.splice(after < 0 ? arrivals.length : after, 0, arrival);
+  board.queue.add(arrival, { worker, ready });
 }
 
 /** The best admitted candidate. */

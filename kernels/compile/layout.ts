@@ -328,11 +328,9 @@ function skipsOf(model: StageProgram, starts: readonly number[]): StageSkip[][] 
  * transfers of skip edges.
  */
 export function startsOf(model: ModelProgram, stages: number): readonly number[] {
-  const { starts } = model, known = knownStarts.get(model) ?? new Map<number, readonly number[]>();
-  if (starts) return starts;
-  const found = known.get(stages) ?? evenestStarts(model, stages);
-  knownStarts.set(model, known.set(stages, found));
-  return found;
+  if (model.starts) return model.starts;
+  const known = knownStarts.getOrInsertComputed(model, () => new Map());
+  return known.getOrInsertComputed(stages, () => evenestStarts(model, stages));
 }
 
 /** First layers by the number of stages: a planner cuts a model many times. */

@@ -561,9 +561,7 @@ const numbered = new WeakMap<readonly string[], ReadonlyMap<string, number>>();
 
 /** Returns the number of each class. */
 function numbersOf(classes: readonly string[]): ReadonlyMap<string, number> {
-  const known = numbered.get(classes) ?? new Map(classes.map((name, i) => [name, i]));
-  numbered.set(classes, known);
-  return known;
+  return numbered.getOrInsertComputed(classes, () => new Map(classes.map((name, i) => [name, i])));
 }
 
 function encodeRow(

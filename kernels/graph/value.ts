@@ -161,7 +161,7 @@ export class NodeGraph {
    * @throws {RangeError} when the type has no such number, such as a fraction in i32.
    */
   scalar(value: number, dtype: DType = "f32"): Value {
-    return this.#shared(`${dtype} ${value}`, () => {
+    return this.#scalars.getOrInsertComputed(`${dtype} ${value}`, () => {
       const data = dtype === "i64"
         ? BigInt64Array.of(BigInt(Number.isInteger(value) ? value : 0))
         : HOST_ARRAYS[dtype].of(dtype === "bool" ? Number(value !== 0) : value);
@@ -175,16 +175,10 @@ export class NodeGraph {
 
   /** Adds a constant int64 list, such as a shape or axes; equal lists share one constant. */
   int64(values: Ints): Value {
-    return this.#shared(
+    return this.#scalars.getOrInsertComputed(
       `i64 ${values}`,
       () => this.constant(BigInt64Array.from(values, BigInt), [values.length], "i64"),
     );
-  }
-
-  #shared(key: string, make: () => Value): Value {
-    let value = this.#scalars.get(key);
-    if (!value) this.#scalars.set(key, value = make());
-    return value;
   }
 
   /**

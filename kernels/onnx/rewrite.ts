@@ -141,12 +141,11 @@ export function rewriteNodes(
       return output;
     },
     constant(dtype, values, shape = [values.length]) {
-      const key = `${dtype} ${values} [${shape}]`, known = constants.get(key);
-      if (known) return known;
-      const made = newName();
-      graph.initializer.push(encodeConstant(made, dtype, values, shape));
-      constants.set(key, made);
-      return made;
+      return constants.getOrInsertComputed(`${dtype} ${values} [${shape}]`, () => {
+        const made = newName();
+        graph.initializer.push(encodeConstant(made, dtype, values, shape));
+        return made;
+      });
     },
   });
   for (const node of graph.node) {

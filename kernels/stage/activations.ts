@@ -514,8 +514,7 @@ function sharedGradients(
     if (isOwnGradient(path, layers, options)) return undefined;
     const nth = i - paths.findIndex((other) => other.boundary === boundary);
     const key = boundary === undefined ? name : `${boundary % 2} ${nth} ${shape}`;
-    if (!pool.has(key)) pool.set(key, device.alloc(gradient.spec.dtype, shape));
-    return pool.get(key)!;
+    return pool.getOrInsertComputed(key, () => device.alloc(gradient.spec.dtype, shape));
   });
 }
 

@@ -297,7 +297,7 @@ type Operand = "own" | "term" | "sum";
 /** The gradient of one parameter with its other operands; runs are bound on first use. */
 interface Piece extends FlatRange {
   readonly tensors: Readonly<Record<Operand, Tensor | undefined>>;
-  readonly runs: Map<string, Run>;
+  readonly runs: Map<string, Promise<Run>>;
 }
 
 /** Opens the sums of a stage's gradients. */
@@ -310,16 +310,14 @@ export function openGradientSums(
   const kernels = new Map<string, Promise<Kernel>>();
   const run = async (piece: Piece, into: Operand, left: Operand, right?: Operand) => {
     const { length, runs, tensors } = piece, key = `${into} ${left} ${right}`;
-    let bound = runs.get(key);
-    if (!bound) {
+    const bound = await runs.getOrInsertComputed(key, async () => {
       const dtypes = [into, left, ...right ? [right] : []].map((name) => tensors[name]!.dtype);
       const name = `${length} ${dtypes}`;
       const compile = () => device.compile(sumModel(length, dtypes));
-      const kernel = kernels.getOrInsertComputed(name, compile);
+      const kernel = await kernels.getOrInsertComputed(name, compile);
       const inputs = { left: tensors[left]!, ...right && { right: tensors[right]! } };
-      bound = (await kernel).bind(inputs, { sum: tensors[into]! });
-      runs.set(key, bound);
-    }
+      return kernel.bind(inputs, { sum: tensors[into]! });
+    });
     await bound();
   };
   const borders = [...pieces.map(({ offset }) => offset), endOf(pieces.at(-1)!)];

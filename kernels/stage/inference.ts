@@ -200,11 +200,9 @@ export async function openDecoder(
   const bind = (layers: readonly CompiledLayer[], rows: number) =>
     bindRows(memory, layers, rows, hidden, { parameters, caches, logits });
   const bound = new Map([[1, bind(one, 1)]]);
-  const rowsOf = async (rows: number) => {
-    const known = bound.get(rows) ?? bind(await compileLayers(device, decoder, rows), rows);
-    bound.set(rows, known);
-    return known;
-  };
+  const rowsOf = async (rows: number) =>
+    bound.get(rows) ??
+      bound.getOrInsert(rows, bind(await compileLayers(device, decoder, rows), rows));
   return {
     /**
      * Computes the logits of the token after `ids`, [vocabulary]; the next call overwrites them.
@@ -243,24 +241,19 @@ function openMemory(device: Device) {
 
 type Memory = ReturnType<typeof openMemory>;
 
-/** The kernel of a kind of layer. */
-type CompiledKind = Awaited<ReturnType<typeof compileLayer>>;
-
 /** A layer with the kernel of its kind. */
-type CompiledLayer = CachedLayer & CompiledKind;
+type CompiledLayer = CachedLayer & Awaited<ReturnType<typeof compileLayer>>;
 
 async function compileLayers(
   device: Device,
   decoder: CachedDecoder,
   rows: number,
 ): Promise<CompiledLayer[]> {
-  const kinds = new Map<string, CompiledKind>();
+  const kinds = new Map<string, ReturnType<typeof compileLayer>>();
   const layers: CompiledLayer[] = [];
   for (const layer of decoder.layers(rows)) {
-    const shape = [rows, decoder.hidden];
-    const known = kinds.get(layer.kind) ?? await compileLayer(device, layer, shape);
-    kinds.set(layer.kind, known);
-    layers.push({ ...layer, ...known });
+    const compile = () => compileLayer(device, layer, [rows, decoder.hidden]);
+    layers.push({ ...layer, ...await kinds.getOrInsertComputed(layer.kind, compile) });
   }
   return layers;
 }

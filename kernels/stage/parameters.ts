@@ -91,16 +91,21 @@ export function viewFlat(
   return device.view(part.tensor, offset - part.offset, shape);
 }
 
-/** Yields the views that cover a range, with their places in the range, in order. */
-function* viewsOf(device: Pick<Device, "view">, flat: FlatTensor, { offset, length }: FlatRange) {
-  for (const part of flat.parts) {
+/** Cuts a range of a flat array at the borders of its tensors. */
+const cutAtBorders = ({ parts }: FlatTensor, { offset, length }: FlatRange) =>
+  parts.flatMap((part) => {
     const from = Math.max(offset, part.offset);
     const to = Math.min(offset + length, part.offset + part.length);
-    if (from >= to) continue;
-    const tensor = device.view(part.tensor, from - part.offset, [to - from]);
-    yield { tensor, from: from - offset, to: to - offset };
-  }
-}
+    return from < to ? [{ part, from, to }] : [];
+  });
+
+/** Returns the views that cover a range, with their places in the range, in order. */
+const viewsOf = (device: Pick<Device, "view">, flat: FlatTensor, range: FlatRange) =>
+  cutAtBorders(flat, range).map(({ part, from, to }) => ({
+    tensor: device.view(part.tensor, from - part.offset, [to - from]),
+    from: from - range.offset,
+    to: to - range.offset,
+  }));
 
 /** Copies the elements from `offset` to the host. */
 export async function readFlat(
@@ -421,13 +426,5 @@ const groupBuckets = (own: readonly FlatRange[], isWhole: boolean): Buckets => (
 };
 
 /** Splits a range of the flat arrays at the borders of its tensors: one run steps one piece. */
-export function piecesOf(
-  { gradients }: ParameterStore,
-  { offset, length }: FlatRange,
-): FlatRange[] {
-  return gradients.parts.flatMap((part) => {
-    const from = Math.max(offset, part.offset);
-    const to = Math.min(offset + length, part.offset + part.length);
-    return from < to ? [{ offset: from, length: to - from }] : [];
-  });
-}
+export const piecesOf = ({ gradients }: ParameterStore, range: FlatRange): FlatRange[] =>
+  cutAtBorders(gradients, range).map(({ from, to }) => ({ offset: from, length: to - from }));

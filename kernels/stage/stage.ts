@@ -600,13 +600,12 @@ function lengthFinder(stage: StageProgram): StageParts["lengthOf"] {
 
 /** Returns a function that compiles layers; equal programs are compiled once. */
 function layerCompiler(device: Device, options: StageOptions): StageParts["compile"] {
-  const compiled = new Map<LayerProgram, StageLayer["kernels"]>();
+  const compiled = new Map<LayerProgram, Promise<StageLayer["kernels"]>>();
+  const compile = (program: LayerProgram) => compileProgram(device, program, options);
   return async (layers) => {
     const opened: StageLayer[] = [];
     for (const layer of layers) {
-      const { program } = layer;
-      const kernels = compiled.get(program) ?? await compileProgram(device, program, options);
-      compiled.set(program, kernels);
+      const kernels = await compiled.getOrInsertComputed(layer.program, compile);
       opened.push({ ...layer, kernels });
     }
     return opened;

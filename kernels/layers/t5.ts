@@ -23,6 +23,7 @@ import { crossEntropy, embedding, linear, rmsNorm } from "./helpers.ts";
 import {
   type AnyLayer,
   checkDropout,
+  type Handed,
   type Initializer,
   type Layer,
   type LayerGraph,
@@ -228,54 +229,45 @@ function feedForward(g: LayerGraph, x: Value, sizes: Sizes, name: string): Value
   });
 }
 
-function encoderBlock(sizes: Sizes, index: number): Layer<Encoded, Encoded>[] {
-  const block = `encoder block ${index}`, prefix = `encoder.block.${index}.`;
-  return [{
-    name: `${block} attention`,
-    block,
-    prefix,
-    build(g, x) {
+/** Returns the layers of a block, by what they do. */
+const layersOfBlock = <X extends Handed>(
+  stack: Stack,
+  index: number,
+  builds: Readonly<Record<string, Layer<X, X>["build"]>>,
+): Layer<X, X>[] =>
+  Object.entries(builds).map(([what, build]) => {
+    const block = `${stack} block ${index}`;
+    return { name: `${block} ${what}`, block, prefix: `${stack}.block.${index}.`, build };
+  });
+
+const encoderBlock = (sizes: Sizes, index: number) =>
+  layersOfBlock<Encoded>("encoder", index, {
+    attention(g, x) {
       const { states, mask } = x!, bias = positionBias(g, sizes, "encoder", index);
       const attended = (y: Value) =>
         attend(g, y, y, sizes, "layer.0.SelfAttention", { mask, bias });
       return { states: sublayer(g, states, sizes, "layer.0", attended), mask };
     },
-  }, {
-    name: `${block} feed-forward`,
-    block,
-    prefix,
-    build: (g, x) => ({ states: feedForward(g, x!.states, sizes, "layer.1"), mask: x!.mask }),
-  }];
-}
+    "feed-forward": (g, x) => (
+      { states: feedForward(g, x!.states, sizes, "layer.1"), mask: x!.mask }
+    ),
+  });
 
-function decoderBlock(sizes: Sizes, index: number): Layer[] {
-  const block = `decoder block ${index}`, prefix = `decoder.block.${index}.`;
-  return [{
-    name: `${block} attention`,
-    block,
-    prefix,
-    build(g, x) {
+const decoderBlock = (sizes: Sizes, index: number) =>
+  layersOfBlock<Value>("decoder", index, {
+    attention(g, x) {
       const bias = positionBias(g, sizes, "decoder", index), seen = { bias, causal: true };
       const attended = (y: Value) => attend(g, y, y, sizes, "layer.0.SelfAttention", seen);
       return sublayer(g, x!, sizes, "layer.0", attended);
     },
-  }, {
-    name: `${block} cross attention`,
-    block,
-    prefix,
-    build(g, x) {
+    "cross attention"(g, x) {
       const memory = g.take("memory"), mask = g.take("mask");
       const attended = (y: Value) =>
         attend(g, y, memory, sizes, "layer.1.EncDecAttention", { mask });
       return sublayer(g, x!, sizes, "layer.1", attended);
     },
-  }, {
-    name: `${block} feed-forward`,
-    block,
-    prefix,
-    build: (g, x) => feedForward(g, x!, sizes, "layer.2"),
-  }];
-}
+    "feed-forward": (g, x) => feedForward(g, x!, sizes, "layer.2"),
+  });
 
 /** Returns the encoder: from the field `ids` to the values "memory" and "mask". */
 function encoder(sizes: Sizes): AnyLayer[] {

@@ -1,7 +1,6 @@
 /** Executes action lists on paper: start and end of each action, each as early as possible. */
 
-import { type Part } from "./action.ts";
-import type { ActionKind } from "./action.ts";
+import type { Action, Part } from "./action.ts";
 import { type ActionList, halvesOf, JOIN, KIND, KINDS, partAt } from "./action_list.ts";
 import { type Costs, type StageTimes, stageTimes } from "./costs.ts";
 import { Dependencies } from "./dependencies.ts";
@@ -184,14 +183,8 @@ class Board {
   }
 }
 
-/** A plain part of an action that has run. */
-interface RanPart {
-  readonly kind: ActionKind;
-  readonly stage: number;
-  readonly microBatch: number;
-  /** Its share of a micro-batch: less than 1 for a part. */
-  readonly share: number;
-}
+/** A plain part of an action that has run, with its share of a micro-batch: less than 1 for a part. */
+type RanPart = Pick<Action, "kind" | "stage" | "microBatch"> & { readonly share: number };
 
 /**
  * Runs the other workers until they are stuck before each action of one worker.

@@ -18,14 +18,6 @@ import type { ListedSchedule, Schedule } from "../schedule.ts";
 import { withLists } from "../simulator/simulate.ts";
 import { checkEdges, type SkipEdge } from "../skip_edges.ts";
 
-/** The load of a path of actions that wait for each other: no step is shorter than its sum. */
-interface PathLoad {
-  /** For each kind of action (F, B, I, W, R) and each stage, the number of whole micro-batches. */
-  readonly actions: readonly Float64Array[];
-  /** For each stage, the number of messages to or from the next stage between two workers. */
-  readonly messages: Float64Array;
-}
-
 /** For each plain action, the worker and index of the action of the schedule that computes it. */
 type ActionIndex = ReadonlyMap<string, readonly [worker: number, index: number]>;
 
@@ -46,12 +38,18 @@ function indexActions({ lists }: ListedSchedule): ActionIndex {
   return found;
 }
 
-/** The path that determined the end of the last action of an execution. */
+/**
+ * The load of the path of actions that determined the end of the last action of an execution: no step is
+ * shorter than its sum.
+ *
+ * @returns for each kind of action (F, B, I, W, R) and each stage, the number of whole micro-batches; and
+ * for each stage, the number of messages to or from the next stage between two workers.
+ */
 function criticalPath(
   schedule: ListedSchedule,
   { timeline: { starts, ends, makespan }, lastInput }: Execution,
   actions: ActionIndex,
-): PathLoad {
+) {
   const { lists, stages, slices = 1 } = schedule;
   const load = KINDS.map(() => new Float64Array(stages)), messages = new Float64Array(stages);
   let worker = ends.findIndex((own) => own.at(-1) === makespan);
@@ -76,6 +74,8 @@ function criticalPath(
   }
   return { actions: load, messages };
 }
+
+type PathLoad = ReturnType<typeof criticalPath>;
 
 /** Returns true if an action waits for a neighbouring stage that gives an input over the chain. */
 function waitsFor(
@@ -141,18 +141,6 @@ export interface LayerTimes {
   readonly skips?: readonly LayerSkip[] | undefined;
 }
 
-/** Prefix sums of the times of layers. */
-interface LayerSums {
-  /** The number of layers. */
-  readonly count: number;
-  /** For each kind of action (F, B, I, W, R) the time of the first n layers. */
-  readonly sums: readonly Float64Array[];
-  /** The message after each layer. */
-  readonly send: Float64Array;
-  /** Values that go beyond the next layer. */
-  readonly skips: readonly LayerSkip[];
-}
-
 /** The operation in refusals of times. */
 const CUT = "cut the model";
 
@@ -164,7 +152,7 @@ const isTime = (value: number) => value >= 0 && value < Infinity;
  * @throws {RangeError} if they are not of the same layers, if one is negative or not finite, or if a
  * skip edge is not usable.
  */
-export function layerSums(times: LayerTimes): LayerSums {
+export function layerSums(times: LayerTimes) {
   const { forward, backward, input = backward.map((time) => time / 2) } = times;
   const weight = backward.map((time, i) => time - input[i]!);
   const kinds = { forward, backward, input, weight, recompute: times.recompute ?? forward };
@@ -187,8 +175,18 @@ export function layerSums(times: LayerTimes): LayerSums {
     const must = "the time of a skip edge must be a finite number from 0";
     assertInput(isTime(send), CUT, must, send);
   }
-  return { count: forward.length, sums, send: Float64Array.from(send), skips };
+  return {
+    count: forward.length,
+    /** For each kind of action (F, B, I, W, R) the time of the first n layers. */
+    sums,
+    /** The message after each layer. */
+    send: Float64Array.from(send),
+    /** Values that go beyond the next layer. */
+    skips,
+  };
 }
+
+type LayerSums = ReturnType<typeof layerSums>;
 
 /** The costs of the stages of a cut. */
 export function costsOfCut({ count, sums, send }: LayerSums, starts: readonly number[]): Costs {
@@ -217,13 +215,6 @@ interface CutProblem {
   readonly work: number;
 }
 
-/** A path with lower bounds of its rest. */
-interface BoundedPath {
-  readonly load: PathLoad;
-  /** The least time from each stage and layer on, at index `stage * (layers + 1) + layer`. */
-  readonly rest: Float64Array;
-}
-
 /** The time that a stage with some layers adds to a path, with its message to the next stage. */
 function addedBy(path: PathLoad, layers: LayerSums, stage: number, from: number, to: number) {
   const { actions, messages } = path, { sums, send } = layers;
@@ -235,8 +226,13 @@ function addedBy(path: PathLoad, layers: LayerSums, stage: number, from: number,
   return total;
 }
 
-/** Bounds a path from below, by dynamic programming over all cuts. */
-function boundPath(load: PathLoad, { layers, stages, fits }: CutProblem): BoundedPath {
+/**
+ * Bounds a path from below, by dynamic programming over all cuts.
+ *
+ * @returns the least time of its rest from each stage and layer on, at index
+ * `stage * (layers + 1) + layer`.
+ */
+function boundPath(load: PathLoad, { layers, stages, fits }: CutProblem) {
   const { count } = layers, row = count + 1;
   const rest = new Float64Array((stages + 1) * row).fill(Infinity);
   rest[stages * row + count] = 0;
@@ -254,6 +250,8 @@ function boundPath(load: PathLoad, { layers, stages, fits }: CutProblem): Bounde
   return { load, rest };
 }
 
+type BoundedPath = ReturnType<typeof boundPath>;
+
 /** A cut of the first layers: the starts of its stages, and the time of each path up to there. */
 interface PartialCut {
   readonly starts: readonly number[];
@@ -263,9 +261,7 @@ interface PartialCut {
 }
 
 /** The rest of the work of a search, as a count of numbers that it may look at. */
-interface Budget {
-  left: number;
-}
+type Budget = { left: number };
 
 /**
  * The cut whose longest path is shortest, if it is shorter than `below`: by dynamic programming over

@@ -17,18 +17,10 @@ export function recomputedStages({ lists = [] }: Schedule): Set<number> {
   return stages;
 }
 
-/** A plain action, and the next action of its worker on the same copy of the stage. */
-interface FollowedAction {
-  /** The action. */
-  readonly action: Action;
-  /** The next action; undefined for the last. */
-  readonly next: Action | undefined;
-}
-
-/** The plain actions of all workers, each with the next one of the same copy of its stage. */
+/** The plain actions of all workers, each with the next one of the same copy of its stage, if any. */
 export function* followedActions(
   { lists = [], pipelineOf }: Pick<Schedule, "lists" | "pipelineOf">,
-): IterableIterator<FollowedAction> {
+) {
   for (const list of lists) {
     const last = new Map<string, Action>();
     for (const action of [...list].flatMap(parts)) {

@@ -12,24 +12,16 @@ import {
 import { assertInput } from "../errors.ts";
 import { MAILBOX_ORDERS, type MailboxOrder, readinessPolicy } from "../policies.ts";
 
-/** Options of a message-driven schedule, all decided. */
-interface Decided {
-  readonly order: MailboxOrder;
-  readonly chunks: number;
-  /** M, in activations of one stage and the largest micro-batch. */
-  readonly limit: number;
-  /** K. */
-  readonly weightBacklog: number;
-  readonly sizes: readonly number[] | undefined;
-  /** Micro-batches in flight. */
-  readonly inFlight: number;
-}
-
 /** K unless given: more gains less than 1 %. */
 const WEIGHT_BACKLOG = 2;
 
-/** Fills in what is not given: BFW for two workers and more, with M = D and K = 2. */
-function decide(options: ScheduleOptions): Decided {
+/**
+ * Fills in what is not given: BFW for two workers and more, with M = D and K = 2.
+ *
+ * @returns with the options M, the `limit` in activations of one stage and the largest micro-batch, K, the
+ * `weightBacklog`, and the micro-batches in flight.
+ */
+function decide(options: ScheduleOptions) {
   const { workers, microBatches, chunks = 1, pipelineLimit, limitBy = "count" } = options;
   const { order = workers > 1 ? "bfw" : "fifo", activationLimit } = options;
   const { weightBacklog = order === "bfw" ? WEIGHT_BACKLOG : 0 } = options;

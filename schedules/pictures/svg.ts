@@ -136,7 +136,7 @@ function headingWidth(analysis: Analysis): number {
   return Math.max(legend, factsOf(analysis).length * FONT_SIZE * LETTER_WIDTH);
 }
 
-const groupWidth = ({ label, swatches }: Group) =>
+const groupWidth = ({ label, swatches }: ReturnType<typeof groupsOf>[number]) =>
   label.length * FONT_SIZE * LETTER_WIDTH + 6 + swatches.length * (SWATCH.width + 1) + 18;
 
 /** Draws the name, the summary and the legend, starting at `left`. */
@@ -161,17 +161,11 @@ function drawHeading(analysis: Analysis, left: number): string {
   return pieces.join("\n");
 }
 
-/** Swatches that belong together. */
-interface Group {
-  readonly label: string;
-  readonly swatches: readonly { readonly name: string; readonly ink: Ink }[];
-}
-
 /**
  * Groups of swatches: kinds of action in grey, which differ in lightness; stages in the colours of
  * backwards; pipelines in those of the first stage's forwards. No two swatches are equal.
  */
-function groupsOf({ schedule }: Analysis): Group[] {
+function groupsOf({ schedule }: Analysis) {
   const { stages, lists, pipelineOf } = schedule, pipelines = Math.max(...pipelineOf) + 1;
   const kinds = new Set(lists.flatMap((list) => [...list].flatMap(parts)).map(({ kind }) => kind));
   const order: readonly ActionKind[] = ["F", "I", "B", "W"], backward = kinds.has("B") ? "B" : "I";
@@ -254,18 +248,6 @@ const DARK = `<style>@media (prefers-color-scheme: dark) { .troupe-schedule { fi
   `.troupe-schedule .paper { fill: #0d1117 } .troupe-schedule .edge { stroke: #0d1117 } ` +
   `.troupe-schedule .axis { stroke: #9da7b3 } .troupe-schedule .rule { stroke: #30363d } }</style>`;
 
-/** The scale and size of a drawing. */
-interface Canvas {
-  readonly analysis: Analysis;
-  readonly pipelines: number;
-  /** Pixels for a unit of time. */
-  readonly scale: number;
-  /** The width of the timeline in pixels. */
-  readonly width: number;
-  /** The height of the rows in pixels. */
-  readonly height: number;
-}
-
 /**
  * Draws an analysis as SVG. Stages run from blue to orange, later pipelines are darker, forwards are
  * light, backwards dark, `I` and `W` on both sides of `B`; idle time is white. A cell shows its
@@ -328,7 +310,10 @@ function pictureOf(width: number, height: number, names: string[], pieces: strin
   ].join("\n");
 }
 
-function layOut(analysis: Analysis): Canvas {
+type Canvas = ReturnType<typeof layOut>;
+
+/** Returns the scale and size of a drawing. */
+function layOut(analysis: Analysis) {
   const { schedule, makespan } = analysis;
   let scale = 0;
   for (const worker of schedule.lists.keys()) {
@@ -345,8 +330,11 @@ function layOut(analysis: Analysis): Canvas {
   return {
     analysis,
     pipelines: Math.max(...schedule.pipelineOf) + 1,
+    /** Pixels for a unit of time. */
     scale: width / span,
+    /** The width of the timeline in pixels. */
     width,
+    /** The height of the rows in pixels. */
     height: schedule.workers * ROW_HEIGHT,
   };
 }

@@ -84,21 +84,17 @@ function ifServed<T>(make: () => T): T | undefined {
   }
 }
 
-/** A placement in which to search for orders. */
-interface SearchedPlace {
-  /** A schedule with the placement, without orders. */
-  readonly base: Schedule;
-  readonly load: Workload;
-  /** For each worker, the most live (stage, micro-batch) activations. */
-  readonly partLimits: readonly number[];
-}
-
-/** The placements whose stages can share the costs and that keep the limit of weights. */
+/**
+ * The placements whose stages can share the costs and that keep the limit of weights.
+ *
+ * @returns for each a schedule without orders, its workload, and for each worker the most live (stage,
+ * micro-batch) activations.
+ */
 export function searchedPlaces(
   places: readonly Place[],
   options: ScheduleOptions,
   limits: Limits,
-): SearchedPlace[] {
+) {
   return places.flatMap((place) => {
     const rule = { name: "search", summary: "", place: () => place, order: () => [] };
     return ifServed(() => {
@@ -154,7 +150,9 @@ function* strategyGrid(limits: readonly number[]): Iterable<Strategy> {
   }
 }
 
-function strategies({ base, partLimits }: SearchedPlace): Strategy[] {
+function strategies(
+  { base, partLimits }: ReturnType<typeof searchedPlaces>[number],
+): Strategy[] {
   const tapered = partLimits.map((limit, worker) =>
     Math.min(limit, Math.max(2, Math.ceil(2 * limit * (1 - worker / base.workers))))
   );

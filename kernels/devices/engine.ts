@@ -11,25 +11,21 @@ import { type Allocation, type BlockStore, TensorMemory } from "./tensor_memory.
 /** Calls `release` once, after `close` and the last `leave`. */
 class CloseGuard {
   #inside = 0;
-  #closed = false;
+  closed = false;
 
   constructor(private readonly release: () => void) {}
-
-  get closed(): boolean {
-    return this.#closed;
-  }
 
   enter(): void {
     this.#inside++;
   }
 
   leave(): void {
-    if (--this.#inside === 0 && this.#closed) this.release();
+    if (--this.#inside === 0 && this.closed) this.release();
   }
 
   close(): void {
-    if (this.#closed) return;
-    this.#closed = true;
+    if (this.closed) return;
+    this.closed = true;
     if (this.#inside === 0) this.release();
   }
 }
@@ -78,12 +74,8 @@ interface Engine<Block> extends BlockStore<Block> {
 const isEqual = (one: Uint8Array, other: Uint8Array) =>
   one.length === other.length && one.every((byte, i) => byte === other[i]);
 
-/** Creates a {@linkcode Device} over an engine. */
-export function engineDevice<Block>(engine: Engine<Block>): Device {
-  return new EngineDevice(engine);
-}
-
-class EngineDevice<Block> extends TensorMemory<Block> implements Device {
+/** A {@linkcode Device} over an engine. */
+export class EngineDevice<Block> extends TensorMemory<Block> implements Device {
   readonly name: string;
   readonly hasFreeViews: boolean;
   #engine: Engine<Block>;
@@ -218,7 +210,7 @@ interface HostEngine<Block>
 /** Creates a {@linkcode Device} over an engine with host memory. */
 export function hostDevice<Block>(engine: HostEngine<Block>): Device {
   const copied = { toDevice: 0, toHost: 0 };
-  return engineDevice({
+  return new EngineDevice({
     ...engine,
     hasFreeViews: true,
     copied,

@@ -37,13 +37,13 @@ import { type Device, DTYPE_BYTES } from "../device.ts";
 import { type Binding, type BoundProgram, hostDevice } from "../engine.ts";
 import {
   compileParts,
+  compileWhole,
   type CutModel,
   cutModel,
   type IntermediateBytes,
   intermediateOf,
   type PartEngine,
   type Placed,
-  placed,
   SharedMemory,
 } from "./parts.ts";
 import { isRowOrWhole, type MatrixCall, matrixCall, type MatrixLibrary, OneDnn } from "./onednn.ts";
@@ -318,8 +318,7 @@ export async function openNative(options: NativeOptions = {}): Promise<Device> {
   const library = options.library ?? await nativeLibraryPath(announce);
   const ort = await mutex(() => openOrt(library, { threads, isBlocking, matrix }));
   const own = isBlocking ? new KernelMemory() : undefined;
-  const engine = partEngine(ort, own, matrix, threads), place = placed(engine);
-  const shared = new SharedMemory(engine);
+  const engine = partEngine(ort, own, matrix, threads), shared = new SharedMemory(engine);
   return hostDevice<NativeBytes>({
     name: "native",
     allocate: engine.allocate,
@@ -328,14 +327,9 @@ export async function openNative(options: NativeOptions = {}): Promise<Device> {
     async compile(bytes) {
       const model = prepared(bytes, threads, matrix), cut = cutAtProducts(model);
       if (cut) return await compileParts(engine, shared, cut);
-      const session = await engine.createSession(toBinary(ModelProtoSchema, model));
+      const { bind, release } = await compileWhole(engine, toBinary(ModelProtoSchema, model));
       const bindOwn = own && adamwOf(bytes, own);
-      return {
-        bind: (inputs, outputs) =>
-          bindOwn?.(inputs, outputs) ??
-            engine.bindSession(session, inputs.map(place), outputs.map(place)),
-        release: () => engine.releaseSession(session),
-      };
+      return { bind: (...given) => bindOwn?.(...given) ?? bind(...given), release };
     },
     close() {
       shared.free();

@@ -24,7 +24,6 @@ import { Graph } from "../../ops/graph.ts";
 import { encodeGraph } from "../../onnx/encode.ts";
 import {
   ALIGNMENT,
-  created,
   createEnv,
   createSessionOptions,
   cString,
@@ -49,33 +48,28 @@ export interface NativeBytes {
   readonly bytes: Uint8Array<ArrayBuffer>;
 }
 
-/** Allocates and frees memory. */
-interface OrtMemory {
-  /** Allocates zeroed memory outside the garbage collector. */
-  allocate(byteLength: number): NativeBytes;
-  free(memory: NativeBytes): void;
-}
-
 /** Functions for tensors. */
 type OrtTensors = ReturnType<typeof makeTensors>;
 
-/** Returns the default allocator. */
-export function makeMemory(api: FunctionTable): OrtMemory {
-  const allocator = created((out) => api.sync(SLOT.getDefaultAllocator, ["buffer"])(out));
-  const alloc = api.sync(SLOT.allocatorAlloc, ["pointer", "usize", "buffer"]);
+/** Returns functions that allocate and free memory by the default allocator. */
+export function makeMemory(api: FunctionTable) {
+  const allocator = api.maker(SLOT.getDefaultAllocator, [])();
+  const alloc = api.maker(SLOT.allocatorAlloc, ["pointer", "usize"]);
   const free = api.sync(SLOT.allocatorFree, ["pointer", "pointer"]);
   return {
-    allocate(byteLength) {
-      const size = BigInt(byteLength + ALIGNMENT);
-      const allocation = created((out) => alloc(allocator, size, out));
+    /** Allocates zeroed memory outside the garbage collector. */
+    allocate(byteLength: number): NativeBytes {
+      const allocation = alloc(allocator, BigInt(byteLength + ALIGNMENT));
       const padding = -Deno.UnsafePointer.value(allocation) & BigInt(ALIGNMENT - 1);
       const first = Deno.UnsafePointer.offset(allocation, Number(padding))!;
       const bytes = new Uint8Array(Deno.UnsafePointerView.getArrayBuffer(first, byteLength));
       return { allocation, address: Deno.UnsafePointer.value(first), bytes: bytes.fill(0) };
     },
-    free: ({ allocation }) => free(allocator, allocation),
+    free: ({ allocation }: NativeBytes) => free(allocator, allocation),
   };
 }
+
+type OrtMemory = ReturnType<typeof makeMemory>;
 
 /** Returns the functions for tensors in host memory. */
 function makeTensors(api: FunctionTable) {
@@ -132,14 +126,8 @@ function joinArena(options: ArenaOptions) {
 function register({ api, env, tensors }: ArenaOptions): void {
   const names = Object.keys(SETTINGS).map(cString);
   const values = new Uint8Array(BigUint64Array.from(Object.values(SETTINGS)).buffer);
-  const settings = created((out) =>
-    api.sync(SLOT.createArenaCfg, ["buffer", "buffer", "usize", "buffer"])(
-      pointers(names),
-      values,
-      BigInt(names.length),
-      out,
-    )
-  );
+  const makeSettings = api.maker(SLOT.createArenaCfg, ["buffer", "buffer", "usize"]);
+  const settings = makeSettings(pointers(names), values, BigInt(names.length));
   try {
     api.sync(SLOT.createAndRegisterAllocator, ["pointer", "pointer", "pointer"])(
       env,
@@ -155,17 +143,10 @@ function register({ api, env, tensors }: ArenaOptions): void {
 function openMember(options: ArenaOptions) {
   const { api, createSession, tensors, memory } = options;
   const session = createSession(smallestModel());
-  const allocator = created((out) =>
-    api.sync(SLOT.createAllocator, ["pointer", "pointer", "buffer"])(
-      session,
-      tensors.memoryInfo,
-      out,
-    )
-  );
+  const makeAllocator = api.maker(SLOT.createAllocator, ["pointer", "pointer"]);
+  const allocator = makeAllocator(session, tensors.memoryInfo);
   const stat = (name: string) => {
-    const stats = created((out) =>
-      api.sync(SLOT.allocatorGetStats, ["pointer", "buffer"])(allocator, out)
-    );
+    const stats = api.maker(SLOT.allocatorGetStats, ["pointer"])(allocator);
     try {
       return api.text(SLOT.getKeyValue, ["pointer", "buffer"])(stats, cString(name));
     } finally {
@@ -197,7 +178,7 @@ function shrink(api: FunctionTable, session: Handle, memory: OrtMemory, tensors:
     SLOT.run,
     ["pointer", "pointer", "buffer", "buffer", "usize", "buffer", "usize", "buffer"],
   );
-  const options = created((out) => api.sync(SLOT.createRunOptions, ["buffer"])(out));
+  const options = api.maker(SLOT.createRunOptions, [])();
   const [key, value] = SHRINKS.map(cString) as [Uint8Array<ArrayBuffer>, Uint8Array<ArrayBuffer>];
   api.sync(SLOT.addRunConfigEntry, ["pointer", "buffer", "buffer"])(options, key, value);
   const number = memory.allocate(Float32Array.BYTES_PER_ELEMENT);
@@ -411,13 +392,13 @@ function makeOrt(
 }
 
 function makeSessions(api: FunctionTable, env: Handle, options: Handle, memory: OrtMemory) {
-  const types = ["pointer", "buffer", "usize", "pointer", "buffer"] as const;
-  const createNow = api.sync(SLOT.createSessionFromArray, types);
-  const create = api.async(SLOT.createSessionFromArray, types);
+  const types = ["pointer", "buffer", "usize", "pointer"] as const;
+  const createNow = api.maker(SLOT.createSessionFromArray, types);
+  const create = api.async(SLOT.createSessionFromArray, [...types, "buffer"]);
   return {
     release: api.release(SLOT.releaseSession),
     createNow: (model: Uint8Array<ArrayBuffer>) =>
-      created((out) => createNow(env, model, BigInt(model.byteLength), options, out)),
+      createNow(env, model, BigInt(model.byteLength), options),
     async create(model: Uint8Array): Promise<Handle> {
       const bytes = memory.allocate(model.byteLength);
       const out = memory.allocate(BigUint64Array.BYTES_PER_ELEMENT);

@@ -80,6 +80,12 @@ export class FunctionTable {
     return (...args) => this.#check(fn.call(...args as never));
   }
 
+  /** Returns a function that returns the new object that the C function stores in its last argument. */
+  maker<const P extends Types>(slot: number, parameters: P): (...args: Arguments<P>) => Handle {
+    const make = this.sync(slot, [...parameters, "buffer"]);
+    return (...args) => created((out) => make(...[...args, out] as never));
+  }
+
   /** Returns a function that returns a status, called on the thread pool of blocking calls. */
   async<const P extends Types>(
     slot: number,
@@ -341,9 +347,7 @@ export const OPTIMIZATION_LEVEL = 0;
 
 /** Creates the environment, one for all threads of the process. */
 export const createEnv = (api: FunctionTable): Handle =>
-  created((out) =>
-    api.sync(SLOT.createEnv, ["i32", "buffer", "buffer"])(LOG_FATAL, cString("troupe"), out)
-  );
+  api.maker(SLOT.createEnv, ["i32", "buffer"])(LOG_FATAL, cString("troupe"));
 
 /** Creates options of sessions, with a configuration. */
 export function createSessionOptions(
@@ -351,7 +355,7 @@ export function createSessionOptions(
   threads: number,
   config: Readonly<Record<string, string>>,
 ): Handle {
-  const options = created((out) => api.sync(SLOT.createSessionOptions, ["buffer"])(out));
+  const options = api.maker(SLOT.createSessionOptions, [])();
   const set = (slot: number, value: number) => api.sync(slot, ["pointer", "i32"])(options, value);
   set(SLOT.setIntraOpThreads, threads);
   set(SLOT.setInterOpThreads, 1);
@@ -366,15 +370,14 @@ export function createSessionOptions(
 /** Returns the memory info of the host. */
 export function hostMemoryInfo(api: FunctionTable): Handle {
   const arenaAllocator = 1, defaultMemory = 0;
-  const create = api.sync(SLOT.createCpuMemoryInfo, ["i32", "i32", "buffer"]);
-  return created((out) => create(arenaAllocator, defaultMemory, out));
+  return api.maker(SLOT.createCpuMemoryInfo, ["i32", "i32"])(arenaAllocator, defaultMemory);
 }
 
 /** Returns a function that creates tensors over memory. */
 export function tensorCreator(api: FunctionTable) {
-  const create = api.sync(
+  const create = api.maker(
     SLOT.createTensorWithData,
-    ["pointer", "pointer", "usize", "buffer", "usize", "i32", "buffer"],
+    ["pointer", "pointer", "usize", "buffer", "usize", "i32"],
   );
   return (
     memoryInfo: Handle,
@@ -384,7 +387,6 @@ export function tensorCreator(api: FunctionTable) {
     onnxDtype: number,
   ): Handle => {
     const dims = new Uint8Array(BigInt64Array.from(shape, BigInt).buffer);
-    const size = BigInt(byteLength), rank = BigInt(shape.length);
-    return created((out) => create(memoryInfo, data, size, dims, rank, onnxDtype, out));
+    return create(memoryInfo, data, BigInt(byteLength), dims, BigInt(shape.length), onnxDtype);
   };
 }

@@ -325,6 +325,18 @@ export class SharedMemory<Block> {
   }
 }
 
+/** Compiles a model as one session. */
+export async function compileWhole<Block, Session>(
+  engine: PartEngine<Block, Session, never>,
+  model: Uint8Array,
+): Promise<Program<Block>> {
+  const session = await engine.createSession(model), place = placed(engine);
+  return {
+    bind: (inputs, outputs) => engine.bindSession(session, inputs.map(place), outputs.map(place)),
+    release: () => engine.releaseSession(session),
+  };
+}
+
 /** A model in parts, compiled. */
 interface CompiledParts<Block, Session, Call extends PartCall> {
   readonly cut: CutModel<Call>;

@@ -19,8 +19,8 @@ import { elementCount } from "../../graph/shapes.ts";
 import { ONNX_DTYPE } from "../../graph/value.ts";
 import { lowerModel } from "../../onnx/lower.ts";
 import { type Device, DTYPE_BYTES } from "../device.ts";
-import { type BoundProgram, hostDevice, type Program } from "../engine.ts";
-import { compileParts, type PartEngine, type Placed, placed, SharedMemory } from "./parts.ts";
+import { type BoundProgram, hostDevice } from "../engine.ts";
+import { compileParts, compileWhole, type PartEngine, type Placed, SharedMemory } from "./parts.ts";
 import { compileKernels, cutAtSimd, loadKernels, type SimdCall, type SimdKernels } from "./simd.ts";
 
 /** An address in the module's heap, or an object of ONNX Runtime there. */
@@ -322,21 +322,6 @@ function partEngine(ort: OrtModule, runOptions: Pointer, kernels: SimdKernels): 
   };
 }
 
-/** Compiles a model. */
-async function compileProgram(
-  engine: WasmParts,
-  shared: SharedMemory<HeapBlock>,
-  model: Uint8Array,
-): Promise<Program<HeapBlock>> {
-  const cut = cutAtSimd(model);
-  if (cut) return await compileParts(engine, shared, cut);
-  const session = await engine.createSession(lowerModel(model)), place = placed(engine);
-  return {
-    bind: (inputs, outputs) => engine.bindSession(session, inputs.map(place), outputs.map(place)),
-    release: () => engine.releaseSession(session),
-  };
-}
-
 /**
  * Opens ONNX Runtime's WebAssembly build as a device, with a separate heap of up to 4 GB and one
  * thread. The heap is garbage collected once the device is closed and no longer referenced. In a page,
@@ -370,7 +355,11 @@ export async function openWasm(): Promise<Device> {
     bytes: ({ start, byteLength }) => engine.bytesAt(start, byteLength),
     zero: ({ start }, byteOffset, byteLength) => kernels.zero(start + byteOffset, byteLength),
     release: engine.free,
-    compile: (model) => compileProgram(engine, shared, model),
+    async compile(model) {
+      const cut = cutAtSimd(model);
+      if (cut) return await compileParts(engine, shared, cut);
+      return await compileWhole(engine, lowerModel(model));
+    },
     close() {
       shared.free();
       ort._OrtReleaseRunOptions(runOptions);

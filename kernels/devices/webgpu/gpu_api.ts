@@ -29,7 +29,6 @@
  */
 
 import {
-  created,
   createEnv,
   createSessionOptions,
   cString,
@@ -133,8 +132,8 @@ const isForNodes = (error: unknown): boolean =>
 /** Returns the nodes of a session on the host, each as `operation (node "name")`. */
 function unservedNodes(api: FunctionTable, session: Handle): string[] {
   const text = (slot: number) => {
-    const get = api.sync(slot, ["pointer", "buffer"]);
-    return (of: Handle) => Deno.UnsafePointerView.getCString(created((out) => get(of, out)));
+    const get = api.maker(slot, ["pointer"]);
+    return (of: Handle) => Deno.UnsafePointerView.getCString(get(of));
   };
   const list = (slot: number) => {
     const get = api.sync(slot, ["pointer", "buffer", "buffer"]);
@@ -255,18 +254,17 @@ function makeGpu({ api, unload }: OrtLibrary, firstModel: Uint8Array) {
 }
 
 function makeMemory(api: FunctionTable, session: Handle) {
-  const info = api.sync(SLOT.createMemoryInfo, ["buffer", "i32", "i32", "i32", "buffer"]);
-  const gpuName = cString("WebGPU_Buffer"), onHost = hostMemoryInfo(api);
-  const onDevice = created((out) => info(gpuName, DEVICE_ALLOCATOR, 0, DEFAULT_MEMORY, out));
-  const open = api.sync(SLOT.createAllocator, ["pointer", "pointer", "buffer"]);
-  const allocator = created((out) => open(session, onDevice, out));
-  const alloc = api.sync(SLOT.allocatorAlloc, ["pointer", "usize", "buffer"]);
+  const info = api.maker(SLOT.createMemoryInfo, ["buffer", "i32", "i32", "i32"]);
+  const onDevice = info(cString("WebGPU_Buffer"), DEVICE_ALLOCATOR, 0, DEFAULT_MEMORY);
+  const onHost = hostMemoryInfo(api);
+  const allocator = api.maker(SLOT.createAllocator, ["pointer", "pointer"])(session, onDevice);
+  const alloc = api.maker(SLOT.allocatorAlloc, ["pointer", "usize"]);
   const free = api.sync(SLOT.allocatorFree, ["pointer", "pointer"]);
   const create = tensorCreator(api);
   return {
     api: {
       /** Allocates memory on the GPU, of any contents. */
-      allocate: (byteLength: number) => created((out) => alloc(allocator, BigInt(byteLength), out)),
+      allocate: (byteLength: number) => alloc(allocator, BigInt(byteLength)),
       free: (memory: Handle) => free(allocator, memory),
       /** Creates a tensor at the start of memory on the GPU. */
       deviceTensor: (
@@ -309,10 +307,8 @@ interface SessionOptions {
 }
 
 function makeCreateSession(api: FunctionTable, env: Handle) {
-  const create = api.sync(
-    SLOT.createSessionFromArray,
-    ["pointer", "buffer", "usize", "pointer", "buffer"],
-  );
+  const types = ["pointer", "buffer", "usize", "pointer"] as const;
+  const create = api.maker(SLOT.createSessionFromArray, types);
   const append = api.sync(
     SLOT.appendExecutionProvider,
     ["pointer", "buffer", "buffer", "buffer", "usize"],
@@ -333,9 +329,7 @@ function makeCreateSession(api: FunctionTable, env: Handle) {
       const keys = Object.keys(provider).map(cString);
       const values = Object.values(provider).map(cString);
       append(options, cString("WebGPU"), pointers(keys), pointers(values), BigInt(keys.length));
-      return created((out) =>
-        create(env, model as Uint8Array<ArrayBuffer>, BigInt(model.byteLength), options, out)
-      );
+      return create(env, model as Uint8Array<ArrayBuffer>, BigInt(model.byteLength), options);
     } finally {
       api.release(SLOT.releaseSessionOptions)(options);
     }
@@ -357,12 +351,12 @@ function makeCreateSession(api: FunctionTable, env: Handle) {
 }
 
 function makeBind(api: FunctionTable) {
-  const create = api.sync(SLOT.createIoBinding, ["pointer", "buffer"]);
+  const create = api.maker(SLOT.createIoBinding, ["pointer"]);
   const bindInput = api.sync(SLOT.bindInput, ["pointer", "buffer", "pointer"]);
   const bindOutput = api.sync(SLOT.bindOutput, ["pointer", "buffer", "pointer"]);
   const run = api.sync(SLOT.runWithBinding, ["pointer", "pointer", "pointer"]);
   const release = api.release(SLOT.releaseIoBinding);
-  const createRun = api.sync(SLOT.createRunOptions, ["buffer"]);
+  const createRun = api.maker(SLOT.createRunOptions, []);
   const addEntry = api.sync(ADD_RUN_ENTRY_SLOT, ["pointer", "buffer", "buffer"]);
   const releaseRun = api.release(SLOT.releaseRunOptions);
   let graphs = 0;
@@ -372,8 +366,8 @@ function makeBind(api: FunctionTable) {
     outputs: readonly BoundTensor[],
     isCaptured = false,
   ) => {
-    const binding = created((out) => create(session, out));
-    const options = isCaptured ? created(createRun) : null;
+    const binding = create(session);
+    const options = isCaptured ? createRun() : null;
     if (options) addEntry(options, cString("gpu_graph_id"), cString(`${++graphs}`));
     try {
       for (const { name, tensor } of inputs) bindInput(binding, cString(name), tensor);

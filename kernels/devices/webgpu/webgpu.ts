@@ -11,7 +11,7 @@ import { ONNX_DTYPE } from "../../graph/value.ts";
 import { type Handle, nativeLibraryPath } from "../cpu/ort_library.ts";
 import { assertInput } from "../../errors.ts";
 import type { Device } from "../device.ts";
-import { type Binding, type BoundProgram, engineDevice } from "../engine.ts";
+import { type Binding, type BoundProgram, EngineDevice } from "../engine.ts";
 import { checkHalf, chooseAdapters, webgpuAdapters } from "./adapters.ts";
 import { assertFits, type GpuApi, namingMemory } from "./gpu_api.ts";
 import { enterGpu, type GpuBlock, type GpuMemory, leaveGpu, openGpuMemory } from "./gpu_memory.ts";
@@ -60,7 +60,7 @@ export async function openWebgpu(options: WebgpuOptions = {}): Promise<Device> {
     : chooseAdapters(await webgpuAdapters({ library }), wanted === undefined ? [] : [wanted])[0];
   const gpu = await enterGpu(library, adapter);
   const memory = openGpuMemory(gpu, adapter, profile);
-  return engineDevice<GpuBlock>({
+  return new EngineDevice<GpuBlock>({
     name: "webgpu",
     hasFreeViews: false,
     ...memory,

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { type Batch, lengthsOf, type Slicing } from "../batch.ts";
+import { type Batch, lengthsOf } from "../batch.ts";
 import { dependentValues, passesGradient, sourcesOf } from "../ops/autodiff.ts";
 import { assertInput, refusal } from "../errors.ts";
 import { elementCount } from "../graph/shapes.ts";
@@ -145,7 +145,7 @@ function* compileLayers(
   { layers, ties = [] }: Pick<Model, "layers" | "ties">,
   recompute: Recompute,
   options: CompileOptions,
-  cut: CutModel | undefined,
+  cut: ReturnType<typeof cutModel> | undefined,
 ): Generator<{ readonly layer: AnyLayer; readonly compiled: readonly LayerProgram[] }> {
   const { endsWithLoss = true, frozen, precision, slices = 1 } = options;
   const canonicalOf = new Map(ties.map(([canonical, alias]) => [alias, canonical]));
@@ -322,19 +322,6 @@ function circleError(
   return refusal(COMPILE, must, received);
 }
 
-/** The layers of a model with sliced sequences. */
-interface CutModel {
-  /** The layers; each is compiled for every slice. */
-  readonly layers: readonly AnyLayer[];
-  readonly slicing: Slicing;
-  /**
-   * Checks the programs of a layer for all slices.
-   *
-   * @throws {TypeError} with the name of the layer, when they differ where they must not.
-   */
-  check(layer: AnyLayer, slices: readonly LayerProgram[]): void;
-}
-
 /**
  * Cuts the sequences of a model.
  *
@@ -344,7 +331,7 @@ interface CutModel {
 function cutModel(
   model: Pick<Model, "name" | "layers" | "samples" | "withSlices">,
   slices: number,
-): CutModel {
+) {
   const { name, samples, withSlices } = model;
   if (!withSlices || samples === undefined) {
     const must = "the model must have sequences, and say so with withSlices and samples";
@@ -354,9 +341,15 @@ function cutModel(
   }
   const whole = new Map(modelFields(model).map((spec) => [spec.name, spec]));
   return {
+    /** The layers; each is compiled for every slice. */
     layers: withSlices(slices),
     slicing: { slices, samples },
-    check(layer, compiled) {
+    /**
+     * Checks the programs of a layer for all slices.
+     *
+     * @throws {TypeError} with the name of the layer, when they differ where they must not.
+     */
+    check(layer: AnyLayer, compiled: readonly LayerProgram[]) {
       const cannot = `cut the layer ${named(layer)} into ${slices} slices`;
       const shared = compiled.map((program) =>
         JSON.stringify([program.parameters, outputsOf(program), program.isLoss])

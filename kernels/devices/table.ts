@@ -69,15 +69,8 @@ export interface DeviceOptions {
 }
 
 /** Argument of {@linkcode DeviceEntry.find}. */
-interface FindRequest {
-  /** Receives lines for the user. */
+interface FindRequest extends Omit<ResolveOptions, "isShared"> {
   readonly announce: (line: string) => void;
-  /** Numbers of adapters. Default: all GPUs; without a GPU, the first other adapter. */
-  readonly adapters?: readonly number[] | undefined;
-  /** Fp16 excludes adapters that do not compute in it; bf16 needs a library for its products. */
-  readonly precision?: Precision | undefined;
-  /** Path of oneDNN. Default: the installed one. */
-  readonly onednn?: string | undefined;
   /** True for a search by `auto`. */
   readonly isAutomatic: boolean;
 }

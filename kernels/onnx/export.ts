@@ -34,7 +34,7 @@ import {
   NodeProtoSchema,
   TensorProtoSchema,
 } from "./onnx_pb.ts";
-import { decodeModel, quoted } from "./read_file.ts";
+import { decodeModel, type OnnxInput, quoted } from "./read_file.ts";
 import { arithmetic, type Rewrite, rewriteNodes, type Writer } from "./rewrite.ts";
 
 /** An ONNX file to write. */
@@ -47,16 +47,6 @@ export interface OnnxFile {
    * @throws {TypeError} when a weight is missing or has another number of elements.
    */
   pieces(weightOf: (name: string) => Float32Array | undefined): Generator<Uint8Array<ArrayBuffer>>;
-}
-
-/** An input or output of a model; open sizes have names. */
-interface OnnxPort {
-  /** Its name. */
-  readonly name: string;
-  /** The type of its elements. */
-  readonly dtype: DType;
-  /** Its sizes. */
-  readonly shape: readonly (number | string)[];
 }
 
 /** A model without the values of its weights. */
@@ -166,8 +156,8 @@ const frameOf = ({ metadata }: OnnxModel) =>
  *
  * @param build writes its nodes, in ONNX's own operations.
  */
-function onnxGraph(name: string, input: OnnxPort, output: OnnxPort, build: Rewrite): GraphProto {
-  const border = ({ name, dtype, shape }: OnnxPort) => encodeValueInfo(name, dtype, shape);
+function onnxGraph(name: string, input: OnnxInput, output: OnnxInput, build: Rewrite): GraphProto {
+  const border = ({ name, dtype, shape }: OnnxInput) => encodeValueInfo(name, dtype, shape);
   const graph = create(GraphProtoSchema, {
     name,
     node: [{ name, input: [input.name], output: [output.name] }],

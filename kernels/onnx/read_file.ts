@@ -311,7 +311,7 @@ function upgradeNode(node: OnnxNode, version: number): OnnxNode {
   return change && version < change.before ? change.upgrade(node) : node;
 }
 
-/** An input of a file; open sizes have names. */
+/** An input or output of a file; open sizes have names. */
 export interface OnnxInput {
   /** Its name. */
   readonly name: string;

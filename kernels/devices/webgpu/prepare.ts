@@ -37,8 +37,8 @@ import {
   shareEqual,
   type Writer,
 } from "../../onnx/rewrite.ts";
-import { intOf } from "../../onnx/signature.ts";
-import { type DType, DTYPE_BYTES } from "../device.ts";
+import { intOf, type ModelPort } from "../../onnx/signature.ts";
+import { DTYPE_BYTES } from "../device.ts";
 import { geluGrad, maxPoolGrad, orderSums } from "./products.ts";
 import { isRowAddition, rewriteGraph } from "./rewrites.ts";
 
@@ -225,13 +225,7 @@ function mayOverwrite(
 }
 
 /** A value of a model: an input, an output, a constant, or an intermediate value. */
-export interface ModelValue {
-  /** Its name in the model. */
-  readonly name: string;
-  /** The type of its elements. */
-  readonly dtype: DType;
-  /** Its shape. */
-  readonly shape: readonly number[];
+export interface ModelValue extends ModelPort {
   /** Bytes of its tensor. */
   readonly byteLength: number;
 }

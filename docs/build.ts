@@ -13,30 +13,14 @@ import { opsPage } from "./ops.ts";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 
+const GUIDES =
+  "runs script models onnx hugging_face schedules own_schedule plan papers memory gpu " +
+  "many_hosts nats failures registry own_actor from_pytorch ops glossary";
+
 /** The pages in the order of their list; the first is the start page. */
 export const PAGES: readonly (readonly [group: string, paths: readonly string[]])[] = [
   ["Troupe", ["README.md", "docs/guides.md", "docs/install.md", "docs/first_model.md"]],
-  ["Guides", [
-    "docs/runs.md",
-    "docs/script.md",
-    "docs/models.md",
-    "docs/onnx.md",
-    "docs/hugging_face.md",
-    "docs/schedules.md",
-    "docs/own_schedule.md",
-    "docs/plan.md",
-    "docs/papers.md",
-    "docs/memory.md",
-    "docs/gpu.md",
-    "docs/many_hosts.md",
-    "docs/nats.md",
-    "docs/failures.md",
-    "docs/registry.md",
-    "docs/own_actor.md",
-    "docs/from_pytorch.md",
-    "docs/ops.md",
-    "docs/glossary.md",
-  ]],
+  ["Guides", GUIDES.split(" ").map((name) => `docs/${name}.md`)],
   ["In depth", ["ACTORS.md", "SIMULATION.md", "ARCHITECTURE.md", "BENCHMARKS.md"]],
   ["More", ["docs/compare.md", "docs/promises.md", "CONTRIBUTING.md", "CHANGELOG.md"]],
 ];

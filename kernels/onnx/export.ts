@@ -6,6 +6,7 @@
 
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { BinaryReader, BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
+import { joinArrays } from "../batch.ts";
 import { compileModel, gpt2Parameters, type ModelParameter } from "../compile/compile_model.ts";
 import type { DType } from "../devices/device.ts";
 import { assertInput, refusal } from "../errors.ts";
@@ -466,7 +467,7 @@ export function onnxWithWeights(
   if (unknown !== undefined) throw refusal(WRITE, must, quoted(unknown), TypeError);
   const length = lengthOf(pieces);
   assertInput(length <= BYTES_MAX, WRITE, SIZE_MUST, `${length} bytes`);
-  return joined(pieces);
+  return joinArrays(Uint8Array, pieces);
 }
 
 /**
@@ -510,14 +511,4 @@ function withData(tensor: Uint8Array, values: Float32Array): Uint8Array[] {
     else if (!isWritten) isWritten = pieces.push(...data) > 0;
   }
   return isWritten ? pieces : [...pieces, ...data];
-}
-
-function joined(pieces: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
-  const length = lengthOf(pieces), bytes = new Uint8Array(length);
-  let at = 0;
-  for (const piece of pieces) {
-    bytes.set(piece, at);
-    at += piece.length;
-  }
-  return bytes;
 }

@@ -9,7 +9,7 @@
  * @module
  */
 
-import type { Batch } from "../batch.ts";
+import { type Batch, joinArrays } from "../batch.ts";
 import { eventTurns } from "../builtin.ts";
 import { compileModel, type ModelProgram } from "../compile/compile_model.ts";
 import type { Device, Tensor } from "../devices/device.ts";
@@ -132,13 +132,7 @@ async function openForSamples(
       const output = await (await predictorOf(padded))(part);
       outputs.push(output.slice(0, output.length / padded * count));
     }
-    const all = new Float32Array(outputs.reduce((sum, { length }) => sum + length, 0));
-    let at = 0;
-    for (const output of outputs) {
-      all.set(output, at);
-      at += output.length;
-    }
-    return all;
+    return joinArrays(Float32Array, outputs);
   };
 }
 

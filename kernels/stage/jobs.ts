@@ -9,6 +9,7 @@
  * @module
  */
 
+import { joinArrays } from "../batch.ts";
 import type { StageProgram } from "../compile/programs.ts";
 import type { Device } from "../devices/device.ts";
 import type { DropoutKey } from "../layers/dropout.ts";
@@ -159,14 +160,12 @@ export class JobStage extends Stage {
   }
 
   override async read(parts: readonly TensorPart[]): Promise<Float32Array<ArrayBuffer>> {
-    const all = new Float32Array(parts.reduce((sum, { from, to }) => sum + to - from, 0));
-    let at = 0;
+    const values: Float32Array[] = [];
     for (const part of parts) {
-      const { stage, name } = this.#find(part.name), values = await stage.read([{ ...part, name }]);
-      all.set(values, at);
-      at += values.length;
+      const { stage, name } = this.#find(part.name);
+      values.push(await stage.read([{ ...part, name }]));
     }
-    return all;
+    return joinArrays(Float32Array, values);
   }
 
   /** @throws {Error} always: the state of jobs is read in parts. */

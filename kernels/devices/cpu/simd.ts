@@ -202,13 +202,8 @@ const layerNormWeightGrad: SimdNode = (_, [{ shape }]) => ({
 });
 
 /** The loss of each row. */
-const crossEntropy: SimdNode = (_, [{ shape }, targets]) => {
-  if (targets?.dtype !== "i32") return undefined;
-  const rows = rowsOf(shape);
-  return {
-    run: (kernels, inputs, outputs) => kernels.crossEntropy(...rows, ...inputs, ...outputs),
-  };
-};
+const crossEntropy: SimdNode = (node, types) =>
+  types[1]?.dtype === "i32" ? byRow("crossEntropy")(node, types) : undefined;
 
 /** GELU of one input; with a bias it is another operation. */
 const gelu: SimdNode = (node, types) =>

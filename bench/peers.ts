@@ -287,13 +287,6 @@ const PYTHONS = ["python3", "/usr/bin/python3"] as const;
 /** Threads of its libraries spin before they sleep: OpenBLAS for 2²⁶ cycles. */
 const WAKE_MS = 50;
 
-/** The answer to `about`. */
-interface TorchAnswer {
-  readonly version: string;
-  readonly threads: number;
-  readonly ways: Readonly<Record<string, string>>;
-}
-
 /** A running PyTorch program. */
 export interface Torch extends Peer {
   /** Returns the mean loss of the held-out tokens. */
@@ -362,7 +355,8 @@ export async function openTorch(
     },
     task,
   );
-  const { version, threads: taken, ways } = await program.ask<TorchAnswer>("about");
+  type About = { version: string; threads: number; ways: Record<string, string> };
+  const { version, threads: taken, ways } = await program.ask<About>("about");
   const kernels = `OPENBLAS_CORETYPE=${core ?? "unset"}`;
   const title = `PyTorch ${version}, ${precision}, threads: ${taken}, ${kernels}`;
   return {

@@ -58,18 +58,6 @@ type Kind = "F" | "B" | "I" | "W";
 /** Median milliseconds of each kind, by stage. */
 type StageTimes = Readonly<Record<Kind, readonly number[]>>;
 
-/** The limits of a schedule. */
-interface ScheduleLimits {
-  /** The share of time in which a worker waits, with even stages. */
-  readonly bubble: number;
-  /** The efficiency of uneven stages relative to even ones, 0 to 1. */
-  readonly balance: number;
-  /** The time of a step relative to that of one worker, with bubble and balance. */
-  readonly ofOneWorker: number;
-  /** The share of each stage in all work. */
-  readonly shares: readonly number[];
-}
-
 /** A stage with its input, so that it can run alone. */
 interface Boundary {
   readonly stage: Stage;
@@ -141,7 +129,7 @@ function makespanOf(schedule: Schedule, { F, B, I, W }: StageTimes): number {
 }
 
 /** Measures the stages and simulates the schedule with their times. */
-export async function measureLimits(cut: Cut): Promise<ScheduleLimits> {
+export async function measureLimits(cut: Cut) {
   const { workers, microBatches } = cut;
   const schedule = createSchedule(cut.schedule, { workers, microBatches });
   const times = await timeStages(cut, schedule);
@@ -156,12 +144,19 @@ export async function measureLimits(cut: Cut): Promise<ScheduleLimits> {
   const even = makespanOf(schedule, { F: mean(F), B: mean(B), I: mean(I), W: mean(W) });
   const uneven = makespanOf(schedule, times), work = microBatches * total;
   return {
+    /** The share of time in which a worker waits, with even stages. */
     bubble: 1 - work / workers / even,
+    /** The efficiency of uneven stages relative to even ones, 0 to 1. */
     balance: even / uneven,
+    /** The time of a step relative to that of one worker, with bubble and balance. */
     ofOneWorker: uneven / work,
+    /** The share of each stage in all work. */
     shares: totals.map((one) => one / total),
   };
 }
+
+/** The limits of a schedule. */
+type ScheduleLimits = Awaited<ReturnType<typeof measureLimits>>;
 
 /** Synchronous schedules without copies of weights. */
 const SCHEDULES = ["1f1b", "interleaved", "zb-h1", "zb-v"] as const;
@@ -199,11 +194,7 @@ export async function fastestSchedule(
 }
 
 /** Milliseconds of a round: one worker, two independent ones, and two that share the model. */
-interface LimitRound {
-  readonly one: number;
-  readonly twins: number;
-  readonly two: number;
-}
+type LimitRound = Readonly<Record<"one" | "twins" | "two", number>>;
 
 const percent = (share: number) => `${(100 * share).toFixed(1)} %`;
 
@@ -237,16 +228,11 @@ export function limitRows(
   ];
 }
 
-/** An action of a stage on a micro-batch, to be simulated. */
-interface Played {
-  readonly name: string;
-  /** The action of another stage whose output it needs; empty or absent at the ends. */
-  readonly needs: string;
-  readonly ms: number;
-}
-
-/** Returns the action to simulate; none for an all-reduce or the optimizer. */
-function playedOf({ name, start, end }: TracedAction): Played[] {
+/**
+ * Returns the action to simulate, on a micro-batch of a stage, and the action of another stage whose
+ * output it needs, empty or absent at the ends; none for an all-reduce or the optimizer.
+ */
+function playedOf({ name, start, end }: TracedAction) {
   const [, stage, kind, microBatch] = /^(\d+)([FBIW])(\d+)$/.exec(name) ?? [];
   if (stage === undefined) return [];
   const before = Number(stage) + (kind === "F" ? -1 : 1);
@@ -255,7 +241,7 @@ function playedOf({ name, start, end }: TracedAction): Played[] {
 }
 
 /** Returns the milliseconds from the first forward to the last backward without lost time. */
-function playedMs(lists: readonly (readonly Played[])[]): number {
+function playedMs(lists: readonly ReturnType<typeof playedOf>[]): number {
   const all = new Set(lists.flat().map(({ name }) => name));
   const ends = new Map<string, number>(), queues = lists.map((list) => [...list]);
   const freeAt = lists.map(() => 0);

@@ -14,17 +14,11 @@ import { type Row, rowMaker, valueRow } from "./report.ts";
 import { exponentOf, interleave, type Round } from "./timing.ts";
 import { benchModel, gflopOf, openBenchStage, type Workload } from "./workload.ts";
 
-/** Sizes that are doubled. */
-interface Sizes {
-  readonly layers: number;
-  readonly hidden: number;
-  readonly seq: number;
-  readonly vocab: number;
-  /** Micro-batches of a step, N. */
-  readonly microBatches: number;
-}
+/** Sizes that are doubled, with N, the micro-batches of a step. */
+const BASE = { layers: 2, hidden: 128, seq: 64, vocab: 1024, microBatches: 2 };
 
-const BASE: Sizes = { layers: 2, hidden: 128, seq: 64, vocab: 1024, microBatches: 2 };
+type Sizes = typeof BASE;
+
 const SAMPLES = 2;
 const HEAD_WIDTH = 64;
 const FACTORS = [1, 2, 4, 8] as const;

@@ -14,15 +14,6 @@ import {
   withLists,
 } from "../schedules/mod.ts";
 
-/** Costs, a size and a limit of memory. */
-interface Contest {
-  readonly label: string;
-  readonly workers: number;
-  readonly microBatches: number;
-  readonly activationLimit: number;
-  readonly costs: Costs;
-}
-
 /** Costs of 2P slices of the model. */
 function slices(workers: number, cost: (slice: number) => number): number[] {
   return Array.from({ length: 2 * workers }, (_, slice) => cost(slice));
@@ -50,8 +41,8 @@ function costsFor(label: string, workers: number): Costs {
   }
 }
 
-/** Returns all contests. */
-export function contests(): Contest[] {
+/** Returns all contests: costs, a size and a limit of memory. */
+export function contests() {
   const labels = [
     "even",
     "heavy last slice",
@@ -71,6 +62,8 @@ export function contests(): Contest[] {
     }))
   );
 }
+
+type Contest = ReturnType<typeof contests>[number];
 
 /** Returns the best schedule by rule with one copy of the model and within the limit of activations. */
 function bestByRule({ workers, microBatches, activationLimit, costs }: Contest) {

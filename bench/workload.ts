@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { StepOutcome, StepRequest } from "../actors/pipeline/step.ts";
+import type { StepRequest } from "../actors/pipeline/step.ts";
 import { openPipeline } from "../actors/run/pipeline.ts";
 import { prepareRun } from "../actors/run/prepare.ts";
 import { openSerial } from "../actors/run/serial.ts";
@@ -21,12 +21,11 @@ import {
   type TokenBatch,
 } from "../kernels/mod.ts";
 import { initialValues } from "../kernels/layers/layer.ts";
-import { openStage, type Stage } from "../kernels/stage/stage.ts";
+import { openStage } from "../kernels/stage/stage.ts";
 import { resolveDevice } from "../kernels/devices/table.ts";
 import { substream } from "../kernels/random.ts";
 import { webgpuAdapters } from "../kernels/devices/webgpu/adapters.ts";
 import { linesOf, reasonRow, type Row } from "./report.ts";
-import type { PreparedRun } from "../actors/run/events.ts";
 
 /**
  * Finds the devices that can be opened, and makes a row with the reason for each missing one.
@@ -154,18 +153,8 @@ export interface BenchRun {
   readonly isTraced?: boolean;
 }
 
-/** An engine that takes optimizer steps. */
-export interface BenchEngine extends AsyncDisposable {
-  /** The prepared run. */
-  readonly prepared: PreparedRun;
-  /** Takes the next step. */
-  readonly outcome: () => Promise<StepOutcome>;
-  /** Takes the next step; returns the mean loss of its tokens. */
-  readonly step: () => Promise<number>;
-}
-
-/** Opens an engine whose workers are threads. */
-export async function openBenchEngine(run: BenchRun): Promise<BenchEngine> {
+/** Opens an engine whose workers are threads, and which takes optimizer steps. */
+export async function openBenchEngine(run: BenchRun) {
   const { device, workers, microBatches, precision = "fp32" } = run;
   const { schedule = "1f1b", workload = SMALL, isTraced = false } = run;
   const micro = benchBatches(microBatches, 1, workload);
@@ -193,7 +182,9 @@ export async function openBenchEngine(run: BenchRun): Promise<BenchEngine> {
   };
   return {
     prepared,
+    /** Takes the next step. */
     outcome,
+    /** Takes the next step; returns the mean loss of its tokens. */
     async step() {
       const { losses } = await outcome();
       const sum = losses.reduce((all, one) => all + one.reduce((part, x) => part + x, 0), 0);
@@ -203,16 +194,7 @@ export async function openBenchEngine(run: BenchRun): Promise<BenchEngine> {
   };
 }
 
-/** A stage with initial weights and a micro-batch. */
-export interface BenchStage {
-  readonly stage: Stage;
-  /** Number of parameters. */
-  readonly parameters: number;
-  /** Computes forward and backward of the micro-batch; returns its mean loss. */
-  readonly forwardBackward: () => Promise<number>;
-  /** Computes a whole step of some micro-batches, by default one. */
-  readonly step: (microBatches?: number) => Promise<void>;
-}
+export type BenchEngine = Awaited<ReturnType<typeof openBenchEngine>>;
 
 /** Returns a function that waits until a device has finished its queue. */
 export function drainOf(device: Device): () => Promise<void> {
@@ -220,12 +202,12 @@ export function drainOf(device: Device): () => Promise<void> {
   return async () => void await device.read(last, into);
 }
 
-/** Opens a model on a device. */
+/** Opens a model on a device: a stage with initial weights, and a micro-batch. */
 export async function openBenchStage(
   device: Device,
   workload = SMALL,
   precision: Precision = "fp32",
-): Promise<BenchStage> {
+) {
   const program = compileModel(benchModel(workload), "none", { precision });
   const stage = await openStage(device, program, { optimizer: ADAMW_DEFAULTS, backward: "whole" });
   const weights = firstWeights(workload);
@@ -240,12 +222,15 @@ export async function openBenchStage(
   let steps = 0;
   return {
     stage,
+    /** Number of parameters. */
     parameters: [...weights.values()].reduce((sum, { length }) => sum + length, 0),
+    /** Computes forward and backward of the micro-batch; returns its mean loss. */
     async forwardBackward() {
       const loss = await queue();
       await drain();
       return loss;
     },
+    /** Computes a whole step of some micro-batches. */
     async step(microBatches = 1) {
       stage.zeroGradients();
       for (let m = 0; m < microBatches; m++) await queue();
@@ -256,6 +241,8 @@ export async function openBenchStage(
     },
   };
 }
+
+export type BenchStage = Awaited<ReturnType<typeof openBenchStage>>;
 
 /** A run to observe. */
 interface WatchedRun {

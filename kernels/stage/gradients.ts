@@ -21,17 +21,8 @@ import {
   BUCKET_SIZE,
   type FlatPart,
   type FlatRange,
-  type FlatTensor,
   type ParameterStore,
 } from "./parameters.ts";
-
-/** Norms of the gradients of a stage. */
-export interface GradientNorms {
-  /** Returns the sum of squares of each parameter's gradient, by full name, in a fixed order. */
-  squares(): Promise<Map<string, number>>;
-  /** See {@linkcode Stage.checkGradients}. */
-  areSafe(copies: number): Promise<boolean>;
-}
 
 /** A part of a parameter's gradient that one run reads. */
 interface GradientPiece {
@@ -41,16 +32,6 @@ interface GradientPiece {
   readonly gradient: Tensor;
   /** Number of elements. */
   readonly length: number;
-}
-
-/** The memory of {@linkcode GradientNorms}: one or two numbers for each piece. */
-export interface NormMemory {
-  /** The pieces in the order of their numbers. */
-  readonly pieces: readonly GradientPiece[];
-  /** The sum of squares of each piece. */
-  readonly sums: Scalars;
-  /** The largest square in each piece of FP16 gradients. */
-  readonly tops?: Scalars;
 }
 
 /**
@@ -70,10 +51,7 @@ type Scalars = ReturnType<typeof allocateScalars>;
  * widened by each run, so their pieces must be short. Pieces are independent of the buckets, so that
  * results do not depend on the bucket size.
  */
-export function allocateNorms(
-  device: Allocator,
-  { parameters, gradients }: ParameterStore,
-): NormMemory {
+export function allocateNorms(device: Allocator, { parameters, gradients }: ParameterStore) {
   const isHalf = gradients.dtype === "f16";
   const longest = isHalf && device.hasFreeViews ? BUCKET_SIZE : Infinity;
   const pieces = parameters.flatMap(({ name, shape, gradient }) => {
@@ -87,8 +65,18 @@ export function allocateNorms(
   // Equal lengths side by side, for one run of all.
   if (!device.hasFreeViews) pieces.sort((a, b) => a.length - b.length);
   const each = () => allocateScalars(device, pieces.length);
-  return { pieces, sums: each(), ...isHalf && { tops: each() } };
+  return {
+    /** The pieces in the order of their numbers. */
+    pieces,
+    /** The sum of squares of each piece. */
+    sums: each(),
+    /** The largest square in each piece of FP16 gradients. */
+    tops: isHalf ? each() : undefined,
+  };
 }
+
+/** The memory of {@linkcode openGradientNorms}: one or two numbers for each piece. */
+export type NormMemory = ReturnType<typeof allocateNorms>;
 
 /** Shorter pieces are reduced in one row. */
 const LONG_PIECE = 2 ** 16;
@@ -204,7 +192,7 @@ export async function openGradientNorms(
   device: Device,
   store: ParameterStore,
   memory: NormMemory = allocateNorms(device, store),
-): Promise<GradientNorms> {
+) {
   const { pieces, sums, tops } = memory, runs = await bindNorms(device, memory);
   const read = ({ all }: Scalars) => device.read<Float32Array>(all);
   const compute = async () => {
@@ -212,6 +200,7 @@ export async function openGradientNorms(
     return await read(sums);
   };
   return {
+    /** Returns the sum of squares of each parameter's gradient, by full name, in a fixed order. */
     async squares() {
       const result = new Map(store.parameters.map(({ name }) => [name, 0]));
       for (const [i, sum] of (await compute()).entries()) {
@@ -220,7 +209,8 @@ export async function openGradientNorms(
       }
       return result;
     },
-    async areSafe(copies) {
+    /** See {@linkcode Stage.checkGradients}. */
+    async areSafe(copies: number) {
       const found = await compute();
       if (!tops) return found.every((sum) => sum * copies ** 2 <= F32_SQUARES_MAX);
       const limit = F16_MAX - F16_ROUNDING * Math.max(0, copies - 2);
@@ -268,28 +258,25 @@ export interface SumOptions {
   readonly collects?: boolean;
 }
 
-/** The memory of {@linkcode GradientSums}. */
-export interface SumMemory {
-  /** A buffer of the length of the longest parameter. */
-  readonly term: Tensor;
-  /** A buffer of that length in f32, or of all gradients where copies are collected. */
-  readonly sums?: FlatTensor;
-}
-
 /** Allocates the memory for adding; undefined where the host adds. */
 export function allocateSums(
   device: Pick<Device, "alloc" | "hasFreeViews">,
   { gradients: { dtype, parts } }: ParameterStore,
   { addends = 1, collects = false }: SumOptions,
-): SumMemory | undefined {
+) {
   if (device.hasFreeViews || addends < 2 || parts.length === 0) return undefined;
   const longest = { offset: 0, length: Math.max(...parts.map(({ length }) => length)) };
   const sums = collects ? parts : [longest];
   return {
+    /** A buffer of the length of the longest parameter. */
     term: device.alloc(dtype, [longest.length]),
-    ...(collects || addends > 2) && { sums: allocateFlat(device, "f32", sums) },
+    /** A buffer of that length in f32, or of all gradients where copies are collected. */
+    sums: collects || addends > 2 ? allocateFlat(device, "f32", sums) : undefined,
   };
 }
+
+/** The memory of {@linkcode GradientSums}. */
+type SumMemory = NonNullable<ReturnType<typeof allocateSums>>;
 
 /** An operand of a sum. */
 type Operand = "own" | "term" | "sum";

@@ -204,41 +204,6 @@ export function scalarValues(
   };
 }
 
-/** A bound optimizer; buckets can be stepped separately, in any order. */
-export interface Optimizer {
-  /**
-   * Sets the values that all buckets share in optimizer step `step` (from 1).
-   *
-   * @param gradientScale factor of every gradient: below 1 where the norm is clipped.
-   * @param versions version of the weights that is read, and version that is written; both 0 by default.
-   */
-  begin(
-    step: number,
-    learningRate: number,
-    gradientScale: number,
-    versions?: { readonly from: number; readonly to: number },
-  ): void;
-  /** Steps one bucket. */
-  stepBucket(index: number): Promise<void>;
-}
-
-/** Scalars of a step for some buckets. */
-interface StepScalars extends Omit<Bucket, keyof FlatRange> {
-  readonly tensors: Readonly<Record<string, Tensor>>;
-}
-
-/** The memory of an optimizer besides the flat arrays. */
-export interface OptimizerMemory {
-  /** Scalars of a step, for buckets of each group with and without weight decay. */
-  readonly scalars: readonly StepScalars[];
-  /** Part of the distance by which averages of the weights move. */
-  readonly rest?: Tensor;
-  /** Temporary copies of offloaded states of a bucket. */
-  readonly visitors: readonly Tensor[];
-  /** FP16 gradients of a bucket, widened and scaled. */
-  readonly gradient?: Tensor;
-}
-
 /** Returns the arrays with one value per weight that a step updates: the master, if any, and moments. */
 const statesOf = ({ master, moments }: ParameterStore) => master ? [master, ...moments] : moments;
 
@@ -266,12 +231,12 @@ export const stepShapes = (
     return [JSON.stringify(shape), shape];
   }));
 
-/** Allocates the memory of a step; buckets use it one after the other. */
+/** Allocates the memory of a step besides the flat arrays; buckets use it one after the other. */
 export function allocateOptimizer(
   device: Pick<Device, "alloc">,
   store: ParameterStore,
   options: OptimizerOptions,
-): OptimizerMemory {
+) {
   const names = Object.keys(scalarValues(options, 1, 0, 1, true));
   const scalars = [undefined, ...options.groups?.keys() ?? []].flatMap((group) =>
     [true, false].map((isDecayed) => ({
@@ -282,15 +247,22 @@ export function allocateOptimizer(
   const longest = store.buckets.reduce((most, { length }) => Math.max(most, length), 0);
   const bucket = () => device.alloc("f32", [longest]);
   return {
+    /** Scalars of a step, for buckets of each group with and without weight decay. */
     scalars,
+    /** Temporary copies of offloaded states of a bucket. */
     visitors: statesOf(store).filter((state) => "values" in state).map(bucket),
-    ...store.master && { gradient: bucket() },
-    ...options.ema !== undefined && { rest: device.alloc("f32", []) },
+    /** FP16 gradients of a bucket, widened and scaled. */
+    gradient: store.master && bucket(),
+    /** Part of the distance by which averages of the weights move. */
+    rest: options.ema === undefined ? undefined : device.alloc("f32", []),
   };
 }
 
+/** The memory of an optimizer besides the flat arrays. */
+export type OptimizerMemory = ReturnType<typeof allocateOptimizer>;
+
 /**
- * Binds an optimizer to the buckets of a stage.
+ * Binds an optimizer to the buckets of a stage, which can be stepped separately, in any order.
  *
  * @param memory allocated by default.
  *
@@ -316,7 +288,7 @@ export async function openOptimizer(
   store: ParameterStore,
   options: OptimizerOptions,
   memory: OptimizerMemory = allocateOptimizer(device, store, options),
-): Promise<Optimizer> {
+) {
   const kernels = new Map(
     await Promise.all(
       stepShapes(store, options).entries().map(async ([key, shape]) => {
@@ -335,7 +307,18 @@ export async function openOptimizer(
   let steps = bindSteps(0, 0);
   const bound = new Map([["0 0", steps]]);
   return {
-    begin(step, learningRate, gradientScale, { from, to } = { from: 0, to: 0 }) {
+    /**
+     * Sets the values that all buckets share in optimizer step `step` (from 1).
+     *
+     * @param gradientScale factor of every gradient: below 1 where the norm is clipped.
+     * @param versions version of the weights that is read, and version that is written.
+     */
+    begin(
+      step: number,
+      learningRate: number,
+      gradientScale: number,
+      { from, to } = { from: 0, to: 0 },
+    ) {
       steps = bound.getOrInsertComputed(`${from} ${to}`, () => bindSteps(from, to));
       if (rest) device.write(rest, Float32Array.of(1 - options.ema!));
       for (const { isDecayed, group, tensors } of scalars) {
@@ -345,7 +328,8 @@ export async function openOptimizer(
         }
       }
     },
-    stepBucket: (index) => steps[index]!(),
+    /** Steps one bucket. */
+    stepBucket: (index: number) => steps[index]!(),
   };
 }
 

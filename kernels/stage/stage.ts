@@ -37,12 +37,7 @@ import {
   stageBorder,
   writeValues,
 } from "./activations.ts";
-import {
-  type GradientNorms,
-  type GradientSums,
-  openGradientNorms,
-  openGradientSums,
-} from "./gradients.ts";
+import { type GradientSums, openGradientNorms, openGradientSums } from "./gradients.ts";
 import {
   type BackwardKind,
   InFlight,
@@ -51,7 +46,7 @@ import {
   type StageLayer,
 } from "./in_flight.ts";
 import { countMemory, planResident, type StageMemory } from "./memory.ts";
-import { openOptimizer, type Optimizer, stepModel, stepShapes } from "./optimizer.ts";
+import { openOptimizer, stepModel, stepShapes } from "./optimizer.ts";
 import { AVERAGE, checkStageOptions, momentsOf, type StageOptions } from "./options.ts";
 import {
   type Bucket,
@@ -94,8 +89,8 @@ export interface StageParts {
   lengthOf(input: StageValues | undefined, fields: Batch): number;
   readonly resident: Resident;
   readonly frozen: FrozenWeights;
-  readonly optimizer: Optimizer;
-  readonly norms: GradientNorms;
+  readonly optimizer: Awaited<ReturnType<typeof openOptimizer>>;
+  readonly norms: Awaited<ReturnType<typeof openGradientNorms>>;
   readonly sums: GradientSums | undefined;
   /** Shared by the stages of several adapters. */
   readonly inFlight: InFlight;

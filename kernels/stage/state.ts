@@ -10,13 +10,13 @@
  */
 
 import { type NamedProgram, parametersOf, precisionOf } from "../compile/programs.ts";
-import type { Device, Tensor } from "../devices/device.ts";
+import type { Device } from "../devices/device.ts";
 import { refusal } from "../errors.ts";
 import { elementCount } from "../graph/shapes.ts";
 import type { Tie } from "../layers/layer.ts";
 import { type Precision, storageDtype, toStorage } from "../precision.ts";
-import { allocateNorms, allocateSums, type NormMemory, type SumMemory } from "./gradients.ts";
-import { allocateOptimizer, type OptimizerMemory } from "./optimizer.ts";
+import { allocateNorms, allocateSums } from "./gradients.ts";
+import { allocateOptimizer } from "./optimizer.ts";
 import {
   AVERAGE,
   groupOf,
@@ -36,22 +36,12 @@ import {
   partOf,
 } from "./parameters.ts";
 
-/** Frozen weights on a device, by full name. */
-export interface FrozenWeights {
-  /** Tensors that the models read. */
-  readonly tensors: ReadonlyMap<string, Tensor>;
-  /** Sets one weight, or a part of it from element `from`. */
-  write(name: string, values: Float32Array, from?: number): void;
-  /** Copies one weight from element `from`, bit for bit as it was written. */
-  read(name: string, from: number, into: Float32Array): Promise<void>;
-}
-
 /** Allocates frozen weights. */
 export function openFrozen(
   device: Device,
   specs: readonly { readonly name: string; readonly shape: readonly number[] }[],
   precision: Precision,
-): FrozenWeights {
+) {
   const dtype = storageDtype(precision);
   const tensors = new Map(specs.map(({ name, shape }) => [name, device.alloc(dtype, shape)]));
   // FP16 storage loses bits of the values that were written, so the host keeps them.
@@ -61,13 +51,16 @@ export function openFrozen(
       : [],
   );
   return {
+    /** Tensors that the models read, by full name. */
     tensors,
-    write(name, values, from) {
+    /** Sets one weight, or a part of it from element `from`. */
+    write(name: string, values: Float32Array, from?: number): void {
       const part = partOf(device, tensors.get(name)!, values, from);
       device.write(part, toStorage(dtype, values));
       written.get(name)?.set(values, from);
     },
-    async read(name, from, into) {
+    /** Copies one weight from element `from`, bit for bit as it was written. */
+    async read(name: string, from: number, into: Float32Array): Promise<void> {
       const kept = written.get(name);
       if (kept) return into.set(kept.subarray(from, from + into.length));
       await device.read(device.view(tensors.get(name)!, from, [into.length]), into);
@@ -75,25 +68,15 @@ export function openFrozen(
   };
 }
 
-/** Tensors that a stage allocates at the start, except frozen weights. */
-export interface Resident {
-  readonly precision: Precision;
-  readonly store: ParameterStore;
-  /** Full names and shapes of the weights that are not trained. */
-  readonly frozen: readonly { readonly name: string; readonly shape: readonly number[] }[];
-  readonly optimizer: OptimizerMemory;
-  readonly norms: NormMemory;
-  /** Memory for adding gradients, where they are added on the device. */
-  readonly sums: SumMemory | undefined;
-  readonly lossScale: Tensor;
-}
+/** Frozen weights on a device. */
+export type FrozenWeights = ReturnType<typeof openFrozen>;
 
 /** Allocates the tensors of a stage except activations and frozen weights. */
 export function allocateResident(
   device: Allocator,
   layers: readonly NamedProgram[],
   { optimizer, bucketSize, offload = false, versions = 1, average, ...adding }: StageOptions,
-): Resident {
+) {
   const precision = precisionOf(layers), parameters = parametersOf(layers);
   const store = createParameters(device, parameters.filter(({ frozen }) => !frozen), {
     moments: optimizer.kind === "adafactor"
@@ -116,13 +99,18 @@ export function allocateResident(
   return {
     precision,
     store,
+    /** Full names and shapes of the weights that are not trained. */
     frozen: parameters.filter(({ frozen }) => frozen),
     optimizer: allocateOptimizer(device, store, optimizer),
     norms: allocateNorms(device, store),
+    /** Memory for adding gradients, where they are added on the device. */
     sums: allocateSums(device, store, adding),
     lossScale: device.alloc("f32", []),
   };
 }
+
+/** Tensors that a stage allocates at the start, except frozen weights. */
+export type Resident = ReturnType<typeof allocateResident>;
 
 /** A value for each weight and moment of a stage's, or a model's, parameters. */
 export interface StateOf<T> {

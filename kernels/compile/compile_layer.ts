@@ -146,15 +146,6 @@ interface Bound<Spec> {
   readonly value: Value;
 }
 
-/** The graph of a layer's forward. */
-export interface ForwardGraph {
-  readonly g: LayerGraph;
-  readonly inputs: readonly Bound<InputSpec>[];
-  readonly outputs: readonly Bound<OutputSpec>[];
-  readonly parameters: LayerGraph["parameters"];
-  readonly forwardNodes: ReadonlySet<Node>;
-}
-
 /**
  * Builds the forward of a layer.
  *
@@ -165,7 +156,7 @@ function buildForward(
   layer: AnyLayer,
   handed: readonly OutputSpec[] | undefined,
   { isLoss, frozen, precision, slice, given = new Map() }: LayerOptions,
-): ForwardGraph {
+) {
   // Nodes compute in f32, also where storage is FP16.
   const computed = <Spec extends TensorSpec>(spec: Spec): Spec =>
     precision === "fp16" && spec.dtype === "f16" ? { ...spec, dtype: "f32" } : spec;
@@ -222,6 +213,9 @@ function buildForward(
   return { g, inputs, outputs, parameters, forwardNodes: new Set(g.nodes) };
 }
 
+/** The graph of a layer's forward. */
+export type ForwardGraph = ReturnType<typeof buildForward>;
+
 /** Throws if the layer does not use an entry of a record or a value that it takes. */
 function checkUse(
   { name }: AnyLayer,
@@ -237,45 +231,42 @@ function checkUse(
   throw refusal(`compile the layer ${JSON.stringify(name)}`, must, "no use of it", TypeError);
 }
 
-/** A layer whose forward graph is built. */
-export interface OpenLayer {
-  /** Its outputs for the next layer, by key. */
-  readonly handed: readonly OutputSpec[];
-  /** Values for later layers, by name. */
-  readonly gives: ReadonlyMap<string, OutputSpec>;
-  /** Names of the values that it takes. */
-  readonly takes: readonly string[];
-  readonly forward: ForwardGraph;
-  /**
-   * Derives its backward and encodes its models.
-   *
-   * @param isLastUse returns whether no later layer takes a value that it takes.
-   * @param known programs by the form of their layers; equal layers share one, which is compiled once.
-   */
-  compile(isLastUse: (name: string) => boolean, known?: Map<string, LayerProgram>): LayerProgram;
-}
-
 /** Builds the forward graph of a layer. */
 export function openLayer(
   layer: AnyLayer,
   handed: readonly OutputSpec[] | undefined,
   options: LayerOptions,
-): OpenLayer {
+) {
   checkPrecision(options.precision ?? "fp32");
   const forward = buildForward(layer, handed, options);
   const { outputs, inputs } = forward, skips = outputs.filter(({ spec }) => isSkip(spec.name));
   return {
+    /** Its outputs for the next layer, by key. */
     handed: outputs.filter((one) => !skips.includes(one)).map(({ spec }) => spec),
+    /** Values for later layers, by name. */
     gives: new Map(skips.map(({ spec }) => [spec.name.slice("skip.".length), spec])),
+    /** Names of the values that it takes. */
     takes: [...forward.g.takes.keys()],
     forward,
-    compile(isLastUse, known = new Map()) {
+    /**
+     * Derives its backward and encodes its models.
+     *
+     * @param isLastUse returns whether no later layer takes a value that it takes.
+     * @param known programs by the form of their layers; equal layers share one, which is compiled once.
+     */
+    compile(
+      isLastUse: (name: string) => boolean,
+      known = new Map<string, LayerProgram>(),
+    ): LayerProgram {
       const used = { ...forward, inputs: inputs.map((one) => withUse(one, isLastUse)) };
       const write = () => writeModels(used, layer, options);
       return known.getOrInsertComputed(formOf(used, options), write);
     },
   };
 }
+
+/** A layer whose forward graph is built. */
+export type OpenLayer = ReturnType<typeof openLayer>;
 
 /** Returns an input whose gradient is written by its last use, and added to by others. */
 function withUse(

@@ -136,20 +136,9 @@ function valuePaths(
   return [...chainPaths(programs), ...skipPaths(programs, skips)];
 }
 
-/** The values and gradients that cross the border of a stage, by key. */
-export interface StageBorder {
-  /** Values from other stages. */
-  readonly inputs: readonly TensorSpec[];
-  /** Values for other stages, or the loss. */
-  readonly outputs: readonly TensorSpec[];
-  /** Gradients from other stages. */
-  readonly arriving: readonly TensorSpec[];
-  /** Gradients for other stages. */
-  readonly leaving: readonly TensorSpec[];
-}
-
 /**
- * Returns the values that cross the border of a stage; with sliced sequences, those of one slice.
+ * Returns the values and gradients that cross the border of a stage; with sliced sequences, those of
+ * one slice.
  *
  * @param layers of another slice or length than the first.
  *
@@ -169,17 +158,23 @@ export interface StageBorder {
 export function stageBorder(
   stage: StageProgram,
   layers: readonly NamedProgram[] = layersOf(stage),
-): StageBorder {
+) {
   const paths = valuePaths(layers.map(({ program }) => program), stage.skips);
   const plain = ({ name, dtype, shape }: TensorSpec): TensorSpec => ({ name, dtype, shape });
   const gradients = paths.flatMap(({ gradient }) => gradient ? [gradient] : []);
   return {
     inputs: paths.filter(({ maker }) => maker === undefined).map(({ spec }) => plain(spec)),
+    /** Values for other stages, or the loss. */
     outputs: paths.filter(({ leaves }) => leaves).map(({ spec }) => plain(spec)),
+    /** Gradients from other stages. */
     arriving: gradients.filter(({ arrives }) => arrives).map(({ spec }) => plain(spec)),
+    /** Gradients for other stages. */
     leaving: gradients.filter(({ leaves }) => leaves).map(({ spec }) => plain(spec)),
   };
 }
+
+/** The values and gradients that cross the border of a stage, by key. */
+export type StageBorder = ReturnType<typeof stageBorder>;
 
 /** Returns the paths of values between consecutive layers. */
 function chainPaths(programs: readonly LayerProgram[]): ValuePath[] {
@@ -274,47 +269,9 @@ interface StageParts {
   readonly lengths?: readonly number[] | undefined;
 }
 
-/** The activations that all micro-batches of a stage share. */
-export interface SharedActivations {
-  /** For each slice or length and each layer, its values in shared memory, and its masks. */
-  readonly ports: readonly (readonly Ports[])[];
-  /** For each length, the shared gradients. */
-  readonly lengths: readonly SharedGradients[];
-}
-
-/** The gradients that all micro-batches of a length share. */
-interface SharedGradients {
-  /** Shared gradient of each path of {@linkcode valuePaths}, if it is shared. */
-  readonly gradients: readonly (Tensor | undefined)[];
-  /** Output, by port, for gradients that W recomputes with an interval but I has already added. */
-  readonly again: Ports;
-}
-
 /** Returns the shared gradients of a slice or length; slices have the same ones. */
-export const gradientsOf = ({ lengths }: SharedActivations, index: number): SharedGradients =>
+export const gradientsOf = ({ lengths }: SharedActivations, index: number) =>
   lengths[index] ?? lengths[0]!;
-
-/** The activations of one micro-batch in flight, including shared ones. */
-export interface Activations {
-  /** Values from other stages, by key; empty on the first stage. */
-  readonly inputs: Ports;
-  /** The fields of the micro-batch that the layers read. */
-  readonly fields: Ports;
-  /** For each layer, its tensors, except parameters and those of a backward. */
-  readonly ports: readonly Ports[];
-  /** Values for other stages, by key, or the loss. */
-  readonly outputs: Ports;
-}
-
-/** The values of one backward, from B or I to B or W, including shared ones. */
-export interface BackwardValues {
-  /** For each layer, gradients between layers, and what I leaves for W. */
-  readonly ports: readonly Ports[];
-  /** Gradients from other stages, by key. */
-  readonly arriving: Ports;
-  /** Gradients for other stages, by key. */
-  readonly leaving: Ports;
-}
 
 /** Returns the values that the forward of a layer writes, by port. */
 function computedBy(program: LayerProgram): TensorSpec[] {
@@ -359,7 +316,7 @@ export function allocateShared(
   device: Allocator,
   { slices, skips, lengths }: StageParts,
   options: ActivationOptions,
-): SharedActivations {
+) {
   const all = slices.map((layers) => layers.map(({ program }) => program));
   const segments = slices.flatMap((layers, slice) => {
     const programs = all[slice]!, paths = valuePaths(programs, skips);
@@ -375,11 +332,21 @@ export function allocateShared(
     ports[slice]![layer]![spec.name] = tensor;
   }
   const sets = (lengths ? all.map((one) => [one]) : [all]).map((set) => (own: Allocator) => ({
+    /** Shared gradient of each path of {@linkcode valuePaths}, if it is shared. */
     gradients: sharedGradients(own, valuePaths(set[0]!, skips), set[0]!.length, options),
+    /** Output, by port, for gradients that W recomputes with an interval but I has already added. */
     again: sumsAgain(own, set.flat(), options),
   }));
-  return { ports, lengths: overlay(device, sets) };
+  return {
+    /** For each slice or length and each layer, its values in shared memory, and its masks. */
+    ports,
+    /** For each length, the shared gradients. */
+    lengths: overlay(device, sets),
+  };
 }
+
+/** The activations that all micro-batches of a stage share. */
+export type SharedActivations = ReturnType<typeof allocateShared>;
 
 /** Calls functions that allocate, and lets their results share memory: only one is used at a time. */
 function overlay<T>(device: Allocator, calls: readonly ((device: Allocator) => T)[]): T[] {
@@ -549,11 +516,12 @@ function allocateLengths<T>(
   return overlay(device, indices.map((index) => (own: Allocator) => valuesOf(own, memory, index)));
 }
 
+/** Allocates the activations of one micro-batch in flight, except shared ones. */
 function forwardValues(
   device: Allocator,
   { parts: { slices, skips }, shared }: MemoryParts,
   slice: number,
-): Activations {
+) {
   const programs = slices[slice]!.map(({ program }) => program);
   const allocate = ({ dtype, shape }: TensorSpec) => device.alloc(dtype, shape);
   const fields: Record<string, Tensor> = {};
@@ -572,14 +540,26 @@ function forwardValues(
     for (const user of users) ports[user]![port.input] = tensor;
     if (leaves) outputs[key] = tensor;
   }
-  return { inputs, fields, ports, outputs };
+  return {
+    /** Values from other stages, by key; empty on the first stage. */
+    inputs,
+    /** The fields of the micro-batch that the layers read. */
+    fields,
+    /** For each layer, its tensors, except parameters and those of a backward. */
+    ports,
+    /** Values for other stages, by key, or the loss. */
+    outputs,
+  };
 }
+
+/** The activations of one micro-batch in flight, including shared ones. */
+export type Activations = ReturnType<typeof forwardValues>;
 
 function backwardValues(
   device: Allocator,
   { parts: { slices, skips }, options, shared }: MemoryParts,
   slice: number,
-): BackwardValues {
+) {
   const programs = slices[slice]!.map(({ program }) => program);
   const allocate = ({ dtype, shape }: TensorSpec) => device.alloc(dtype, shape);
   const ports = programs.map((program, i): Record<string, Tensor> => {
@@ -599,8 +579,18 @@ function backwardValues(
     if (gradient.arrives) arriving[key] = sum;
     if (gradient.leaves) leaving[key] = sum;
   }
-  return { ports, arriving, leaving };
+  return {
+    /** For each layer, gradients between layers, and what I leaves for W. */
+    ports,
+    /** Gradients from other stages, by key. */
+    arriving,
+    /** Gradients for other stages, by key. */
+    leaving,
+  };
 }
+
+/** The values of one backward, from B or I to B or W, including shared ones. */
+export type BackwardValues = ReturnType<typeof backwardValues>;
 
 /** Allocates the values that slices of one micro-batch share, by layer, and their gradients. */
 export function allocateContext(

@@ -240,25 +240,12 @@ function largestValue(types: ReadonlyMap<string, ValueType>): ModelValue | undef
   return largest;
 }
 
-/** A model in which each operation has a kernel on the GPU. */
-export interface PreparedModel {
-  readonly bytes: Uint8Array;
-  /** For each output, the inputs whose memory it may share. */
-  readonly inPlace: ReadonlyMap<string, ReadonlySet<string>>;
-  /** True if the commands of its runs can be captured. */
-  readonly isCapturable: boolean;
-  /** True if it computes in FP16. */
-  readonly usesHalf: boolean;
-  /** Its largest value, if any. */
-  readonly largest: ModelValue | undefined;
-}
-
 /**
- * Rewrites a model.
+ * Rewrites a model, so that each operation has a kernel on the GPU.
  *
  * @throws {Error} when the bytes are not a model, or an operation has an unsupported form.
  */
-export function prepareModel(bytes: Uint8Array): PreparedModel {
+export function prepareModel(bytes: Uint8Array) {
   try {
     const model = fromBinary(ModelProtoSchema, bytes), { graph } = model;
     if (!graph) throw new Error("it must hold a graph, received none");
@@ -270,9 +257,13 @@ export function prepareModel(bytes: Uint8Array): PreparedModel {
     const types = valueTypes(graph), inPlace = inPlaceOutputs(graph, types);
     return {
       bytes: toBinary(ModelProtoSchema, model),
+      /** For each output, the inputs whose memory it may share. */
       inPlace,
+      /** True if the commands of its runs can be captured. */
       isCapturable: isCapturable(graph),
+      /** True if it computes in FP16. */
       usesHalf,
+      /** Its largest value, if any. */
       largest: largestValue(types),
     };
   } catch (error) {

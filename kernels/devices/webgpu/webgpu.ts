@@ -15,7 +15,7 @@ import { type Binding, type BoundProgram, EngineDevice } from "../engine.ts";
 import { checkHalf, chooseAdapters, webgpuAdapters } from "./adapters.ts";
 import { assertFits, type GpuApi, namingMemory } from "./gpu_api.ts";
 import { enterGpu, type GpuBlock, type GpuMemory, leaveGpu, openGpuMemory } from "./gpu_memory.ts";
-import { type PreparedModel, prepareModel } from "./prepare.ts";
+import { prepareModel } from "./prepare.ts";
 import type { Adapter } from "./vulkan.ts";
 
 /** Options of {@linkcode openWebgpu}. */
@@ -83,6 +83,8 @@ export async function openWebgpu(options: WebgpuOptions = {}): Promise<Device> {
     },
   });
 }
+
+type PreparedModel = ReturnType<typeof prepareModel>;
 
 /** Throws if a value of a model is larger than the largest buffer. */
 function assertModelFits({ largest }: PreparedModel, adapter: Adapter): void {

@@ -43,19 +43,6 @@ const COST_MAX = 1e18;
 /** The operation in refusals of costs. */
 const USE = "use these costs";
 
-/** The durations of each stage of one schedule. */
-export interface StageTimes {
-  /** For each kind of action (F, B, I, W, R) and each stage, the time of a whole micro-batch. */
-  readonly durations: readonly Float64Array[];
-  /** The time of a forward and a backward that overlap; undefined for the sum of both. */
-  readonly overlap: number | undefined;
-  /**
-   * The time of a message from each stage to the next, and back; after these, of a message over each
-   * skip route.
-   */
-  readonly send: Float64Array;
-}
-
 /**
  * Computes the durations of each stage of a schedule.
  *
@@ -72,7 +59,7 @@ export interface StageTimes {
  * deepStrictEqual([...durations[0] ?? []], [3, 7]);
  * ```
  */
-export function stageTimes(schedule: Schedule, costs: Costs = {}): StageTimes {
+export function stageTimes(schedule: Schedule, costs: Costs = {}) {
   const share = (name: string, cost: Cost) => stageShares(schedule, name, cost);
   const forward = share("forward", costs.forward ?? 1);
   const recompute = share("recompute", costs.recompute ?? costs.forward ?? 1);
@@ -80,11 +67,20 @@ export function stageTimes(schedule: Schedule, costs: Costs = {}): StageTimes {
   const scale = pipelineWorkers(schedule) / schedule.stages;
   if (costs.overlap !== undefined) checkCost("overlap", costs.overlap);
   return {
+    /** For each kind of action (F, B, I, W, R) and each stage, the time of a whole micro-batch. */
     durations: [forward, backward, input, weight, recompute],
+    /** The time of a forward and a backward that overlap; undefined for the sum of both. */
     overlap: costs.overlap === undefined ? undefined : costs.overlap * scale,
+    /**
+     * The time of a message from each stage to the next, and back; after these, of a message over each
+     * skip route.
+     */
     send: withSkips(schedule, sendTimes(schedule, costs.send ?? 0), costs.skip),
   };
 }
+
+/** The durations of each stage of one schedule. */
+export type StageTimes = ReturnType<typeof stageTimes>;
 
 /** Computes those of a full backward and its two parts that are not given. */
 function backwardParts(

@@ -105,18 +105,6 @@ export function skipRoutes(stages: number, edges: readonly SkipEdge[] = []): Ski
   return [...routes.values()];
 }
 
-/** The routes that begin or end at a stage. */
-export interface StageRoutes {
-  /** Routes that its forward waits for. */
-  readonly toForward: readonly SkipRoute[];
-  /** Routes that its backward waits for. */
-  readonly toBackward: readonly SkipRoute[];
-  /** Routes over which its values leave. */
-  readonly fromForward: readonly SkipRoute[];
-  /** Routes over which gradients leave. */
-  readonly fromBackward: readonly SkipRoute[];
-}
-
 /**
  * For each stage the routes that begin or end there; undefined for a chain.
  *
@@ -127,7 +115,7 @@ export function stageRoutes(
   stages: number,
   edges?: readonly SkipEdge[],
   joinsNeighbours = false,
-): StageRoutes[] | undefined {
+) {
   if (edges === undefined || edges.length === 0) return undefined;
   const routes = skipRoutes(stages, edges)
     .filter(({ from, to }) => !joinsNeighbours || Math.abs(from - to) > 1);
@@ -136,12 +124,19 @@ export function stageRoutes(
   const [toForward, fromForward] = [by(true, "to"), by(true, "from")];
   const [toBackward, fromBackward] = [by(false, "to"), by(false, "from")];
   return Array.from({ length: stages }, (_, stage) => ({
+    /** Routes that its forward waits for. */
     toForward: toForward.get(stage) ?? [],
+    /** Routes that its backward waits for. */
     toBackward: toBackward.get(stage) ?? [],
+    /** Routes over which its values leave. */
     fromForward: fromForward.get(stage) ?? [],
+    /** Routes over which gradients leave. */
     fromBackward: fromBackward.get(stage) ?? [],
   }));
 }
+
+/** The routes that begin or end at a stage. */
+export type StageRoutes = NonNullable<ReturnType<typeof stageRoutes>>[number];
 
 /** The routes over which the output of an action of a stage leaves. */
 export function leaving(

@@ -56,16 +56,6 @@ export const PRODUCTS: ReadonlySet<string> = new Set([
   "com.microsoft.FusedMatMul",
 ]);
 
-/** A possible cut before a step. */
-interface Place {
-  /** Index of the next step, without local steps. */
-  readonly at: number;
-  /** Bytes of the values that cross. */
-  readonly bytes: number;
-  /** Number of differentiable tensors that cross. */
-  readonly tensors: number;
-}
-
 /**
  * Cuts the steps of a file at the cheapest places.
  *
@@ -121,8 +111,11 @@ function localSteps({ steps, inputs, weights }: FoldedFile) {
 
 const bytesOf = ({ dtype, shape }: TensorSpec) => elementCount(shape) * DTYPE_BYTES[dtype];
 
-/** Returns all places between steps, with the sizes of the values that cross. */
-function placesOf(steps: readonly FoldedNode[], output: string): Place[] {
+/**
+ * Returns all possible cuts: before a step, by its index, with the bytes of the values that cross and the
+ * number of differentiable tensors among them.
+ */
+function placesOf(steps: readonly FoldedNode[], output: string) {
   const last = new Map<string, number>();
   steps.forEach(({ reads }, i) => reads.forEach((name) => last.set(name, i)));
   last.set(output, steps.length);
@@ -140,6 +133,8 @@ function placesOf(steps: readonly FoldedNode[], output: string): Place[] {
     return place;
   });
 }
+
+type Place = ReturnType<typeof placesOf>[number];
 
 /** Returns the best place between each product with a weight and the next one. */
 function bestPlaces(
@@ -189,23 +184,6 @@ function choose(steps: readonly FoldedNode[], places: readonly Place[], least: n
   }
   const all = [...chosen].sort((a, b) => a - b), stride = Math.ceil(all.length / CUTS_MAX);
   return all.filter((_, i) => i % stride === 0);
-}
-
-/** A layer of a file. */
-interface Part {
-  readonly name: string;
-  /** Its steps and the local steps that it needs, in the order of the file. */
-  readonly steps: readonly FoldedNode[];
-  /** Names of its parameters, by those of the weights that it reads. */
-  readonly parameters: ReadonlyMap<string, string>;
-  /** Prefix of the names of its parameters. */
-  readonly prefix: string;
-  /** Names of its outputs for the next layer. */
-  readonly hands: readonly string[];
-  /** Names of its outputs for later layers. */
-  readonly gives: readonly string[];
-  /** Names of its inputs from earlier layers. */
-  readonly takes: readonly string[];
 }
 
 /**
@@ -275,7 +253,8 @@ function buildPart(
   return sources;
 }
 
-function partsOf(folded: FoldedFile, { layers, locals }: Cut): Part[] {
+/** Returns the layers of a file. */
+function partsOf(folded: FoldedFile, { layers, locals }: Cut) {
   const steps = layers.map((own) => {
     const mine = new Set(own);
     return neededSteps(
@@ -304,15 +283,23 @@ function partsOf(folded: FoldedFile, { layers, locals }: Cut): Part[] {
     weights.forEach((name) => seen.add(name));
     return {
       name: `${i} ${own.at(-1)!.node.name}`,
+      /** Its steps and the local steps that it needs, in the order of the file. */
       steps: steps[i]!,
+      /** Names of its parameters, by those of the weights that it reads. */
       parameters,
+      /** Prefix of the names of its parameters. */
       prefix: commonPrefix([...parameters.values()]),
+      /** Names of its outputs for the next layer. */
       hands: made[i]!.filter((name) => isHanded(name, i)),
+      /** Names of its outputs for later layers. */
       gives: given[i]!,
+      /** Names of its inputs from earlier layers. */
       takes: given.slice(0, i).flat().filter((name) => reads[i]!.has(name)),
     };
   });
 }
+
+type Part = ReturnType<typeof partsOf>[number];
 
 /**
  * Returns the common prefix of names up to a dot or a slash; layers that differ only there share a

@@ -15,19 +15,10 @@ import {
 import {
   activationParts,
   hostTable,
-  type ListedSchedule,
   pipelineWorkers,
   type Schedule,
 } from "../schedule.ts";
 import { withLists } from "../simulator/simulate.ts";
-
-/** A schedule within the limits. */
-export interface Found {
-  /** The schedule, without recomputations. */
-  readonly schedule: ListedSchedule;
-  /** The time of a step, with recomputations if the search is for them. */
-  readonly makespan: number;
-}
 
 /** Costs and limits of a search. */
 export interface Limits {
@@ -56,8 +47,11 @@ export function keepsWeights(schedule: Schedule, { weights }: Limits): boolean {
   );
 }
 
-/** The schedule and its time if it keeps the limits, as a list of one or none. */
-export function keepsLimits(schedule: Schedule, limits: Limits): Found[] {
+/**
+ * The schedule without recomputations and its time, with them if the search is for them, if it keeps the
+ * limits: as a list of one or none.
+ */
+export function keepsLimits(schedule: Schedule, limits: Limits) {
   if (!keepsWeights(schedule, limits)) return [];
   const listed = withLists(schedule, limits.costs);
   const run = limits.isRecomputed ? withRecomputation(listed) : listed;
@@ -67,6 +61,9 @@ export function keepsLimits(schedule: Schedule, limits: Limits): Found[] {
   limits.found?.(run, makespan);
   return [{ schedule: listed, makespan }];
 }
+
+/** A schedule within the limits. */
+export type Found = ReturnType<typeof keepsLimits>[number];
 
 /** The most stages on a worker. */
 const CHUNKS_MAX = 4;

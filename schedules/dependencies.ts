@@ -238,12 +238,7 @@ export class Dependencies {
    *
    * @param isHalf True if it is a backward of half of a micro-batch.
    */
-  describe(output: number, isHalf = false): {
-    readonly kind: "F" | "B" | "R";
-    readonly stage: number;
-    readonly microBatch: number;
-    readonly part?: Part;
-  } {
+  describe(output: number, isHalf = false) {
     const cell = output % this.#cells, count = isHalf ? this.#parts : this.#slices;
     return {
       kind: (["F", "B", "R"] as const)[Math.floor(output / this.#cells)]!,

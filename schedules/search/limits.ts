@@ -12,12 +12,7 @@ import {
   type ScheduleOptions,
   wave,
 } from "../define.ts";
-import {
-  activationParts,
-  hostTable,
-  pipelineWorkers,
-  type Schedule,
-} from "../schedule.ts";
+import { activationParts, hostTable, pipelineWorkers, type Schedule } from "../schedule.ts";
 import { withLists } from "../simulator/simulate.ts";
 
 /** Costs and limits of a search. */

@@ -134,20 +134,6 @@ export function joinSlices<A extends HostArray>(
   return whole;
 }
 
-/** Joins numbers in an array of a kind. */
-export function joinArrays<A extends Float32Array | Uint8Array>(
-  Kind: new (length: number) => A,
-  parts: readonly ArrayLike<number>[],
-): A {
-  const all = new Kind(parts.reduce((sum, { length }) => sum + length, 0));
-  let at = 0;
-  for (const part of parts) {
-    all.set(part, at);
-    at += part.length;
-  }
-  return all;
-}
-
 /** Returns one slice of each field of a micro-batch. */
 export const sliceBatch = (batch: Batch, slicing: Slicing, index: number): Batch =>
   Object.fromEntries(

@@ -21,6 +21,20 @@ export function asHostArray(dtype: DType, bytes: Uint8Array): HostArray {
   return new Kind(bytes.buffer, bytes.byteOffset, length);
 }
 
+/** Joins numbers in an array of a kind. */
+export function joinArrays<A extends Float32Array | Uint8Array>(
+  Kind: new (length: number) => A,
+  parts: readonly ArrayLike<number>[],
+): A {
+  const all = new Kind(parts.reduce((sum, { length }) => sum + length, 0));
+  let at = 0;
+  for (const part of parts) {
+    all.set(part, at);
+    at += part.length;
+  }
+  return all;
+}
+
 /** Returns whether `data` is the host array type of `dtype`. */
 export function holds(dtype: DType, data: HostArray): boolean {
   return data instanceof HOST_ARRAYS[dtype];

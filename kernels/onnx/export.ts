@@ -6,9 +6,9 @@
 
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { BinaryReader, BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
-import { joinArrays } from "../batch.ts";
 import { compileModel, gpt2Parameters, type ModelParameter } from "../compile/compile_model.ts";
 import type { DType } from "../devices/device.ts";
+import { joinArrays } from "../devices/tensor_memory.ts";
 import { assertInput, refusal } from "../errors.ts";
 import { elementCount } from "../graph/shapes.ts";
 import { ONNX_DTYPE, type Value } from "../graph/value.ts";

@@ -88,7 +88,11 @@ export function parameterPorts(
   );
 }
 
-/** Binds the runs of one micro-batch, or of one slice of its sequences. */
+/**
+ * Binds the runs of one micro-batch, or of one slice of its sequences: `forward`, first layer first,
+ * and `fresh`, {@linkcode SegmentBackward.again} of the last segment, whose activations F leaves in
+ * memory. `bindBackward` binds its backward, last segment first, to the memory of one.
+ */
 function bindSlot(
   layers: readonly StageLayer[],
   activations: Activations,
@@ -151,19 +155,9 @@ function bindSlot(
         const overwrites = isOver ? [] : computed.slice(from, to).flatMap((one) => one.overwrites);
         return [{ again, overwrites, runs: runs.filter((run) => run !== undefined) }];
       });
-    /** Last segment first. */
-    const segments = { B: ofKind("B"), I: ofKind("I"), W: ofKind("W") };
-    return { ...values, segments };
+    return { ...values, segments: { B: ofKind("B"), I: ofKind("I"), W: ofKind("W") } };
   };
-  return {
-    ...activations,
-    /** First layer first. */
-    forward,
-    /** {@linkcode SegmentBackward.again} of the last segment, whose activations F leaves in memory. */
-    fresh: parts.at(-1)!.again,
-    /** Binds its backward to the memory of one. */
-    bindBackward,
-  };
+  return { ...activations, forward, fresh: parts.at(-1)!.again, bindBackward };
 }
 
 /** A micro-batch in flight. */

@@ -9,10 +9,11 @@
  * @module
  */
 
-import { type Batch, joinArrays } from "../batch.ts";
+import type { Batch } from "../batch.ts";
 import { eventTurns } from "../builtin.ts";
 import { compileModel, type ModelProgram } from "../compile/compile_model.ts";
 import type { Device, Tensor } from "../devices/device.ts";
+import { joinArrays } from "../devices/tensor_memory.ts";
 import { assertInput, refusal } from "../errors.ts";
 import { elementCount } from "../graph/shapes.ts";
 import { type AnyLayer, LayerGraph, type Tie } from "../layers/layer.ts";

@@ -9,9 +9,9 @@
  * @module
  */
 
-import { joinArrays } from "../batch.ts";
 import type { StageProgram } from "../compile/programs.ts";
 import type { Device } from "../devices/device.ts";
+import { joinArrays } from "../devices/tensor_memory.ts";
 import type { DropoutKey } from "../layers/dropout.ts";
 import { type StageMemory, sumMemory } from "./memory.ts";
 import type { StageOptions } from "./options.ts";

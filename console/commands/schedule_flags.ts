@@ -549,7 +549,8 @@ export const SCHEDULE_SYNTAX: CommandSyntax = {
 export type ScheduleFlags = ReturnType<typeof parseScheduleFlags>;
 
 /** Returns the format that the name of a file ends with. */
-const formatIn = (out = "") => (["csv", "json", "svg"] as const).find((one) => out.endsWith(`.${one}`));
+const formatIn = (out = "") =>
+  (["csv", "json", "svg"] as const).find((one) => out.endsWith(`.${one}`));
 
 /**
  * Reads the flags of `troupe schedule`; each must be given at most once.

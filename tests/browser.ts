@@ -6,6 +6,7 @@
 import assert from "node:assert/strict";
 import { delay } from "@std/async/delay";
 import { HANG_LIMIT_MS } from "./hang_limit.ts";
+import { inFolder } from "./in_folder.ts";
 import { testNeeding } from "./needs.ts";
 import { npmPackageFolder } from "../kernels/mod.ts";
 
@@ -16,7 +17,7 @@ const CHROMIUM = "/usr/bin/chromium";
 const PLAYWRIGHT = { name: "playwright-core", version: "1.65.1", megabytes: 14 };
 
 /** Finds accessibility problems of a page. */
-export const AXE = { name: "axe-core", version: "4.14.1", megabytes: 3 };
+const AXE = { name: "axe-core", version: "4.14.1", megabytes: 3 };
 
 /** What tests use of playwright's `Page`; its documentation says what each does. */
 export interface Page {
@@ -66,11 +67,12 @@ function hasChromium(): boolean {
 }
 
 /**
- * Registers a test of a page. It fails, too, when the page writes an error to its console, throws one,
- * or asks anybody but this machine for anything.
+ * Registers a test of a page, with a folder. It fails, too, when the page writes an error to its
+ * console, throws one, or asks anybody but this machine for anything.
  */
-export function pageTest(name: string, fn: (page: Page) => Promise<void>): void {
-  testNeeding({ isThere: hasChromium(), reason: "Debian's chromium" }, name, () => openPage(fn));
+export function pageTest(name: string, fn: (page: Page, folder: string) => Promise<void>): void {
+  const test = () => inFolder((folder) => openPage((page) => fn(page, folder)));
+  testNeeding({ isThere: hasChromium(), reason: "Debian's chromium" }, name, test);
 }
 
 async function openPage(fn: (page: Page) => Promise<void>): Promise<void> {
@@ -97,6 +99,20 @@ async function openPage(fn: (page: Page) => Promise<void>): Promise<void> {
     await browser.close();
   }
   assert.deepEqual(complaints, [], "of the page: on its console, or what it asks others for");
+}
+
+/** A page can be read by everybody on a small screen and on a large one, by day and by night. */
+export async function assertAccessible(page: Page): Promise<void> {
+  const folder = await npmPackageFolder(AXE);
+  await page.evaluate(await Deno.readTextFile(new URL("axe.min.js", folder)));
+  for (const [colorScheme, width] of [["light", 360], ["dark", 1280]] as const) {
+    await page.emulateMedia({ colorScheme });
+    await page.setViewportSize({ width, height: 800 });
+    const wrong = await page.evaluate<unknown[]>(`axe.run().then(({ violations }) =>
+      violations.map(({ id, nodes }) => [id, nodes.map(({ html }) => html)]))`);
+    assert.deepEqual(wrong, [], `${colorScheme}, ${width} pixels`);
+    assert.equal(await page.evaluate("document.documentElement.scrollWidth"), width);
+  }
 }
 
 /** Waits until a script is true on the page; the page itself must not evaluate text. */

@@ -1,5 +1,7 @@
 /** Folders of tests. */
 
+import type { RegisterTest } from "./devices.ts";
+
 /** Makes a folder for a test and removes it afterwards. */
 export async function inFolder<T>(test: (folder: string) => Promise<T>): Promise<T> {
   const folder = await Deno.makeTempDir({ prefix: "troupe-" });
@@ -10,9 +12,13 @@ export async function inFolder<T>(test: (folder: string) => Promise<T>): Promise
   }
 }
 
-/** Registers a test that gets a temporary folder. */
-export function folderTest(name: string, fn: (folder: string) => Promise<void>): void {
-  Deno.test(name, () => inFolder(fn));
+/** Registers a test that gets a temporary folder, where another way is given by that. */
+export function folderTest(
+  name: string,
+  fn: (folder: string) => Promise<void>,
+  test: RegisterTest = Deno.test,
+): void {
+  test(name, () => inFolder(fn));
 }
 
 /** The names in a folder, sorted. */

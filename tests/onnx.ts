@@ -1,5 +1,6 @@
 /** Models exported by PyTorch, with their data and PyTorch's results. */
 
+import assert from "node:assert/strict";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { InferenceSession, Tensor } from "onnxruntime-web";
@@ -75,10 +76,7 @@ function rowsOf(name: OnnxFixture): (from: number, to: number) => Batch {
     });
   }
   const pixels = Float32Array.from(read("pixels.bin", "resnet"), (byte) => byte / 256);
-  return (from, to) => ({
-    pixels: pixels.slice(784 * from, 784 * to),
-    label: label(from, to),
-  });
+  return (from, to) => ({ pixels: pixels.slice(784 * from, 784 * to), label: label(from, to) });
 }
 
 /** The shapes of a micro-batch's inputs. */
@@ -91,16 +89,28 @@ const SHAPES: Readonly<Record<string, readonly number[]>> = {
   "resnet_fused.pixels": [4, 1, 28, 28],
 };
 
+/** Loads onnxruntime-web before the tests of a file, as it opens ports that stay. */
+export const loadRuntime = (): void =>
+  Deno.test.beforeAll(() => assert.rejects(InferenceSession.create(new Uint8Array())));
+
+/** Computes the outputs of a file with onnxruntime-web alone, by their names. */
+export async function runOnnx(bytes: Uint8Array, inputs: Readonly<Record<string, Tensor>>) {
+  const session = await InferenceSession.create(bytes);
+  try {
+    return await session.run(inputs);
+  } finally {
+    await session.release();
+  }
+}
+
 /** Computes the outputs of a file for the first micro-batch with onnxruntime-web alone. */
 export async function outputsOf(name: OnnxFixture, bytes: Uint8Array): Promise<number[]> {
-  const session = await InferenceSession.create(bytes);
   const [{ label: _, ...inputs }] = [onnxBatches(name).next().value as Batch];
   const feeds = Object.entries(inputs).map(([field, values]) => {
     const data = values instanceof Int32Array ? BigInt64Array.from(values, BigInt) : values;
     return [field, new Tensor(data as Float32Array, SHAPES[`${name}.${field}`]!)] as const;
   });
-  const { logits } = await session.run(Object.fromEntries(feeds));
-  await session.release();
+  const { logits } = await runOnnx(bytes, Object.fromEntries(feeds));
   return [...logits!.data as Float32Array];
 }
 
@@ -116,7 +126,7 @@ export function lossOf(name: OnnxFixture, outputs: readonly number[]): number {
 }
 
 /** The largest difference of two lists of numbers. */
-export const farthest = (some: readonly number[], others: readonly number[]): number =>
+export const farthest = (some: ArrayLike<number>, others: ArrayLike<number>): number =>
   some.length === others.length
-    ? Math.max(...some.map((value, i) => Math.abs(value - others[i]!)))
+    ? Math.max(...Array.from(some, (value, i) => Math.abs(value - others[i]!)))
     : NaN;

@@ -10,7 +10,8 @@ import {
   unoverlappedReduce,
 } from "../../bench/papers/formulas.ts";
 import fc from "../fast_check.ts";
-import { between, isNear, propertyTest, refuses } from "../schedules/cases.ts";
+import { between, isNear, propertyTest } from "../schedules/cases.ts";
+import { assertRefused } from "../kernels/graph/refused.ts";
 
 const leastAt = (outputs: (every: number) => number, factors: readonly number[]) =>
   factors.reduce((best, every) => outputs(every) < outputs(best) ? every : best);
@@ -56,21 +57,19 @@ propertyTest(
 );
 
 Deno.test("sizes and times outside of a model are refused", () => {
-  const must = "Cannot use the model: ";
-  const workers = `${must}the number of workers must be a whole number from 1, received 0`;
-  refuses(() => checkpointedOutputs(48, 0, 1), workers);
-  refuses(() => mixedPrecisionBytes(-1));
-  refuses(() => recomputedStepFlops({ layers: 1, hidden: 0, sequence: 1, vocabulary: 1 }, 1));
   const schedule = chimeraOf(4, 1), step = { schedule, forwardMs: 1, allReduceMs: 0 };
-  const message = `${must}messageMs must be at least 0, received -1`;
-  refuses(() => chimeraStep({ ...step, messageMs: -1 }), message);
-  refuses(() => criticalPath(schedule, 2.5));
-  refuses(() => rabenseifnerMs(1, 0, { latencyMs: 0, bytesPerMs: 1 }));
   const wave = { workers: 4, waves: 1, forward: 1, backward: 2 };
-  const backward = `${must}a backward must be at least a forward, received 0.5`;
-  refuses(() => hanayoBubbleRatio({ ...wave, backward: 0.5 }), backward);
-  refuses(() => hanayoBubbleRatio({ ...wave, rounds: 2, message: 1 }));
-  refuses(() => hanayoPrintedRatio({ ...wave, workers: 1 }));
+  return assertRefused("formulas", [
+    () => checkpointedOutputs(48, 0, 1),
+    () => mixedPrecisionBytes(-1),
+    () => recomputedStepFlops({ layers: 1, hidden: 0, sequence: 1, vocabulary: 1 }, 1),
+    () => chimeraStep({ ...step, messageMs: -1 }),
+    () => criticalPath(schedule, 2.5),
+    () => rabenseifnerMs(1, 0, { latencyMs: 0, bytesPerMs: 1 }),
+    () => hanayoBubbleRatio({ ...wave, backward: 0.5 }),
+    () => hanayoBubbleRatio({ ...wave, rounds: 2, message: 1 }),
+    () => hanayoPrintedRatio({ ...wave, workers: 1 }),
+  ]);
 });
 
 const evenDepth = fc.integer({ min: 1, max: 6 }).map((half) => 2 * half);

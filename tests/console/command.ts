@@ -14,16 +14,17 @@ import { namesIn } from "../in_folder.ts";
 export const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 
 /** Flags of the smallest GPT, on the reference device. */
-export const TINY_MODEL = [
-  ...["--layers", "1", "--hidden", "16", "--heads", "2", "--seq", "8"],
-  ...["--micro-batch-size", "2", "--device", "reference"],
-];
+export const TINY_MODEL =
+  "--layers 1 --hidden 16 --heads 2 --seq 8 --micro-batch-size 2 --device reference".split(" ");
 
 /** The same with two micro-batches a step. */
 export const TINY = [...TINY_MODEL, "--micro-batches", "2"];
 
 /** Environment without colours and without output of Deno itself. */
 export const ENVIRONMENT = { NO_COLOR: "1", DENO_NO_UPDATE_CHECK: "1" };
+
+/** Variables of a process. */
+export type Environment = Readonly<Record<string, string>>;
 
 /** Result of a command. */
 export interface Outcome {
@@ -36,7 +37,7 @@ export interface Outcome {
 export async function runProgram(
   program: string,
   args: readonly string[],
-  { cwd = ROOT, env = {} }: { cwd?: string; env?: Readonly<Record<string, string>> } = {},
+  { cwd = ROOT, env = {} }: { cwd?: string; env?: Environment } = {},
 ): Promise<Outcome> {
   const { code, stdout, stderr } = await new Deno.Command(program, {
     ...{ args: [...args], cwd, env: { ...ENVIRONMENT, ...env }, stdin: "null" },
@@ -47,12 +48,8 @@ export async function runProgram(
 }
 
 /** Runs a script in a separate process. */
-export const runScript = (
-  script: string,
-  args: readonly string[],
-  permissions: readonly string[] = [],
-  env: Readonly<Record<string, string>> = {},
-) => runProgram(Deno.execPath(), ["run", "-A", ...permissions, script, ...args], { env });
+export const runScript = (script: string, args: readonly string[], flags: readonly string[] = []) =>
+  runProgram(Deno.execPath(), ["run", "-A", ...flags, script, ...args]);
 
 /**
  * Runs a command where no file may grow beyond some blocks of 512 bytes: writing fails as on a full
@@ -81,32 +78,29 @@ export function words(
 export const readJson = async (...path: string[]) =>
   JSON.parse(await Deno.readTextFile(join(...path)));
 
-/** Runs `deno task train` with all permissions, except those that `deno` flags deny. */
-export const runTrain = (
-  args: readonly string[],
-  permissions?: readonly string[],
-  environment?: Readonly<Record<string, string>>,
-) => runScript("cli.ts", ["train", ...args], permissions, environment);
+/** Runs any command of `deno task troupe` in a separate process. */
+export const runTroupe = (args: readonly string[], env: Environment = {}) =>
+  runProgram(Deno.execPath(), ["run", "-A", "cli.ts", ...args], { env });
+
+/** Runs `deno task train`. */
+export const runTrain = (args: readonly string[], env?: Environment) =>
+  runTroupe(["train", ...args], env);
 
 /** Runs `deno task generate`. */
-export const runGenerate = (args: readonly string[]) => runScript("cli.ts", ["generate", ...args]);
-
-/** Runs any command of `deno task troupe`. */
-export const runTroupe = (
-  args: readonly string[],
-  environment?: Readonly<Record<string, string>>,
-) => runScript("cli.ts", args, [], environment);
+export const runGenerate = (args: readonly string[]) => runTroupe(["generate", ...args]);
 
 /** Captures standard output or standard error until it is released. */
-class Capture implements Disposable {
+export class Capture implements Disposable {
   text = "";
   readonly #to;
   readonly #decoder = new TextDecoder();
 
-  constructor(to: { writeSync(data: Uint8Array): number }) {
+  /** @param heard gets all that was written so far, each time. */
+  constructor(to: { writeSync(data: Uint8Array): number }, heard = (_text: string): void => {}) {
     this.#to = to;
     to.writeSync = (data) => {
       this.text += this.#decoder.decode(data, { stream: true });
+      heard(this.text);
       return data.length;
     };
   }
@@ -178,6 +172,33 @@ export async function trainHere(args: readonly string[]): Promise<{ lines: Line[
   return { lines, last: lines.at(-1)! };
 }
 
+/** The losses of the steps of a run. */
+export const lossesOf = (lines: readonly Line[]): number[] =>
+  lines.flatMap(({ loss }) => typeof loss === "number" ? [loss] : []);
+
+/** Compares the losses of a run with those of PyTorch. */
+export function assertLosses(lines: readonly Line[], expected: readonly number[]): void {
+  const losses = lossesOf(lines);
+  assert.equal(losses.length, expected.length);
+  const worst = Math.max(...losses.map((loss, i) => Math.abs(loss / expected[i]! - 1)));
+  assert.ok(worst < 1e-5, `${worst} off`);
+}
+
+/** Runs the program of Hugging Face's fixture in a Python with PyTorch; returns the JSON that it prints. */
+export async function printedByTorch(python: string | undefined, ...args: readonly string[]) {
+  const script = join(ROOT, "tests/fixtures/make_hugging_face.py");
+  const env = { OMP_NUM_THREADS: "1", PYTHONDONTWRITEBYTECODE: "1" };
+  const { code, stdout, stderr } = await runProgram(python!, [script, ...args], { env });
+  assert.equal(code, 0, stderr);
+  return JSON.parse(stdout);
+}
+
+/** Exports a run or a model in a format; returns the path. */
+export async function exportTo(format: string, from: string, out: string, ...more: string[]) {
+  await printedHere("export", from, "--format", format, "--out", out, ...more);
+  return out;
+}
+
 /** Returns the results that do not depend on the run: losses, norms and weights. */
 export function bitsOf(lines: readonly Line[], fromStep = 1): unknown[] {
   return [
@@ -211,18 +232,14 @@ export async function refusal(args: readonly string[]): Promise<string> {
 export const refuses = async (args: readonly string[], sentence: RegExp) =>
   assert.match(await refusal(args), sentence);
 
-export { inFolder } from "../in_folder.ts";
+export { folderTest, inFolder } from "../in_folder.ts";
 
 /** Returns the sorted names in the folder of a run, without the files that every run has. */
 export const savedIn = async (out: string): Promise<string[]> =>
   (await namesIn(out)).filter((name) => !Object.values<string>(RUN_FILES).includes(name));
 
 /** Writes tokens as `--tokens` reads them: little-endian, 16 bits each. */
-export async function writeTokens(
-  folder: string,
-  tokens: Iterable<number>,
-  name = "tokens.bin",
-): Promise<string> {
+export async function writeTokens(folder: string, tokens: Iterable<number>, name = "tokens.bin") {
   const ids = [...tokens], view = new DataView(new ArrayBuffer(2 * ids.length));
   ids.forEach((id, i) => view.setUint16(2 * i, id, true));
   const path = join(folder, name);

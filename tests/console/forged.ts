@@ -8,11 +8,7 @@ import { encodeSafetensors, readSafetensors, type SafetensorsTensor } from "../.
 export type CheckpointFile = "model.safetensors" | "optimizer.safetensors" | "config.json";
 
 /** Writes a file of a checkpoint, and its size and hash into the manifest. */
-export async function forgeFile(
-  folder: string,
-  file: CheckpointFile,
-  content: Uint8Array,
-): Promise<void> {
+export async function forgeFile(folder: string, file: CheckpointFile, content: Uint8Array) {
   await Deno.writeFile(join(folder, file), content);
   const manifest = join(folder, "manifest.json");
   const held = JSON.parse(await Deno.readTextFile(manifest));

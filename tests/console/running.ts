@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { delay } from "@std/async/delay";
 import { HANG_LIMIT_MS } from "../hang_limit.ts";
-import { ENVIRONMENT, type Outcome, ROOT } from "./command.ts";
+import { ENVIRONMENT, type Environment, type Outcome, ROOT } from "./command.ts";
 
 /** The arguments of Deno that train. */
 export const TRAIN = ["run", "-A", "cli.ts", "train"];
@@ -19,11 +19,7 @@ export class Running {
    * @param isNohup whether it is started as `nohup` does: hang-ups are ignored.
    * @param env variables of its environment.
    */
-  constructor(
-    args: readonly string[],
-    isNohup = false,
-    env: Readonly<Record<string, string>> = {},
-  ) {
+  constructor(args: readonly string[], isNohup = false, env: Environment = {}) {
     const command = [Deno.execPath(), ...args];
     if (isNohup) command.unshift("sh", "-c", 'trap "" HUP; exec "$0" "$@"');
     this.#child = new Deno.Command(command[0]!, {

@@ -1,7 +1,7 @@
 /** Runs a command in a terminal and returns the final screen. */
 
 import { HANG_LIMIT_MS } from "../hang_limit.ts";
-import { ROOT } from "./command.ts";
+import { type Environment, ROOT } from "./command.ts";
 
 /** Clears a row: the only control sequence that a command may use. */
 export const CLEAR = "\r\x1b[2K";
@@ -25,7 +25,7 @@ export interface TerminalOptions {
   readonly columns: number;
   /** Once this has been shown, Ctrl-C is pressed. */
   readonly interruptAt?: RegExp;
-  readonly env?: Readonly<Record<string, string>>;
+  readonly env?: Environment;
 }
 
 /** Runs `troupe` in a terminal. */

@@ -8,15 +8,12 @@ import { folderTest, namesIn } from "../in_folder.ts";
 import { refusalHere, runScript } from "./command.ts";
 import { assertRefusals } from "./refusals.ts";
 
-folderTest(
-  "errors of the system name the file and the remedy",
-  async (folder) => {
-    await Deno.symlink(join(folder, "loop"), join(folder, "loop"));
-    await Deno.writeTextFile(join(folder, "file"), "");
-    const places = { FOLDER: folder, LONG: "x".repeat(300) };
-    await assertRefusals("system_errors", refusalHere, places);
-  },
-);
+folderTest("errors of the system name the file and the remedy", async (folder) => {
+  await Deno.symlink(join(folder, "loop"), join(folder, "loop"));
+  await Deno.writeTextFile(join(folder, "file"), "");
+  const places = { FOLDER: folder, LONG: "x".repeat(300) };
+  await assertRefusals("system_errors", refusalHere, places);
+});
 
 Deno.test("errors of memory, of node:fs and of programs are sentences, others stay", () => {
   const said = (make: () => unknown) => {
@@ -28,10 +25,8 @@ Deno.test("errors of memory, of node:fs and of programs are sentences, others st
   };
   const command = "deno task troupe journal show big";
   assert.match(said(() => "x".repeat(2 ** 30))!, RegExp(`^Cannot run ${command}: each text and `));
-  assert.match(
-    said(() => new Uint8Array(2 ** 50))!,
-    /^Cannot run .*; name a smaller file or size$/,
-  );
+  const told = /^Cannot run .*; name a smaller file or size$/;
+  assert.match(said(() => new Uint8Array(2 ** 50))!, told);
   assert.match(said(() => readFileSync("."))!, /^Cannot use .*; name a file$/);
   const spawn = () => new Deno.Command("/nowhere/mpirun").spawn();
   assert.match(said(spawn)!, /^Cannot use \/nowhere\/mpirun: it must be .*, received No such file/);
@@ -42,17 +37,14 @@ Deno.test("errors of memory, of node:fs and of programs are sentences, others st
   assert.equal(explainSystemError("text", []), "text");
 });
 
-folderTest(
-  "credentials of hosts are secret, and are written once into a new folder",
-  async (folder) => {
-    const out = join(folder, "creds");
-    const create = () =>
-      runScript("cli.ts", ["nats", "creds", "--run-name", "run", "--hosts", "1", "--out", out]);
-    assert.equal((await create()).code, 0);
-    assert.deepEqual(await namesIn(out), ["host-1.creds", "leader.creds", "server.conf"]);
-    const mode = (await Deno.stat(join(out, "host-1.creds"))).mode ?? 0o600;
-    assert.equal(mode & 0o77, 0);
-    const again = await create();
-    assert.deepEqual([again.code, await namesIn(folder)], [2, ["creds"]]);
-  },
-);
+folderTest("credentials of hosts are secret, written once into a new folder", async (folder) => {
+  const out = join(folder, "creds");
+  const create = () =>
+    runScript("cli.ts", ["nats", "creds", "--run-name", "run", "--hosts", "1", "--out", out]);
+  assert.equal((await create()).code, 0);
+  assert.deepEqual(await namesIn(out), ["host-1.creds", "leader.creds", "server.conf"]);
+  const mode = (await Deno.stat(join(out, "host-1.creds"))).mode ?? 0o600;
+  assert.equal(mode & 0o77, 0);
+  const again = await create();
+  assert.deepEqual([again.code, await namesIn(folder)], [2, ["creds"]]);
+});

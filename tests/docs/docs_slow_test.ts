@@ -113,19 +113,15 @@ const ONNX_FILES = [
 
 /** Names that belong to the reader. */
 async function makeFiles(folder: string): Promise<void> {
-  await Deno.writeTextFile(
-    join(folder, "my.txt"),
-    "Fellow citizens, the tale goes on. ".repeat(400),
-  );
+  const tale = "Fellow citizens, the tale goes on. ".repeat(400);
+  await Deno.writeTextFile(join(folder, "my.txt"), tale);
   const tokens = Uint16Array.from({ length: 4000 }, (_, i) => (i * i) % 50257);
   await Deno.writeFile(join(folder, "my.bin"), new Uint8Array(tokens.buffer));
   const lengths = Uint32Array.from({ length: 400 }, () => 10);
   await Deno.writeFile(join(folder, "my.u32"), new Uint8Array(lengths.buffer));
   await Deno.writeTextFile(join(folder, "pairs.txt"), "a goat\tune chèvre\n".repeat(700));
-  await Deno.writeTextFile(
-    join(folder, "run.toml"),
-    "steps = 2\nlayers = 4\nhidden = 16\nheads = 2\n",
-  );
+  const flags = "steps = 2\nlayers = 4\nhidden = 16\nheads = 2\n";
+  await Deno.writeTextFile(join(folder, "run.toml"), flags);
   for (const [name, file] of ONNX_FILES) await Deno.copyFile(join(ONNX, file), join(folder, name));
   await Deno.symlink(join(ROOT, "examples"), join(folder, "examples"));
 }
@@ -170,10 +166,8 @@ Deno.test("the flags of commands that are not run are those of their commands", 
       // Without a list of flags here, a command is checked in deep, where it runs.
       if (!syntax && isRun(command)) continue;
       assert.ok(syntax, `${path}: ${command}`);
-      assert.doesNotThrow(
-        () => parseArguments(args, flagsOf(syntax), { takesWords: true }),
-        command,
-      );
+      const parse = () => parseArguments(args, flagsOf(syntax), { takesWords: true });
+      assert.doesNotThrow(parse, command);
       count++;
     }
   }
@@ -185,37 +179,34 @@ Deno.test("the page of operations is what `deno task docs` writes of the tables"
   assert.equal(page, await opsPage(), "run: deno task docs");
 });
 
-folderTest(
-  "the site has every page and symbol, and every link in it leads somewhere",
-  async (folder) => {
-    await buildSite(folder);
-    const files = PATHS.map((path) =>
-      path === "README.md" ? "index.html" : path.replace(/\.md$/, ".html").toLowerCase()
-    );
-    const ids = new Map<string, Set<string>>();
-    const idsOf = (file: string) => {
-      if (!ids.has(file)) {
-        const found = Deno.readTextFileSync(file).matchAll(/ id="([^"]+)"/g);
-        ids.set(file, new Set(Array.from(found, ([, id]) => id!)));
-      }
-      return ids.get(file)!;
-    };
-    let count = 0;
-    for (const file of files) {
-      const at = join(folder, file), html = await Deno.readTextFile(at);
-      for (const [, to] of html.matchAll(/(?:href|src)="(?!https?:)([^"]+)"/g)) {
-        const [path, anchor] = to!.split("#") as [string, string?];
-        const target = path === "" ? at : join(dirname(at), path);
-        assert.ok(existsSync(target), `${file}: ${to}`);
-        if (anchor && target.endsWith(".html")) {
-          assert.ok(idsOf(target).has(anchor), `${file}: ${to}`);
-        }
-        count++;
-      }
+folderTest("the site has every page and symbol, and each link leads somewhere", async (folder) => {
+  await buildSite(folder);
+  const files = PATHS.map((path) =>
+    path === "README.md" ? "index.html" : path.replace(/\.md$/, ".html").toLowerCase()
+  );
+  const ids = new Map<string, Set<string>>();
+  const idsOf = (file: string) => {
+    if (!ids.has(file)) {
+      const found = Deno.readTextFileSync(file).matchAll(/ id="([^"]+)"/g);
+      ids.set(file, new Set(Array.from(found, ([, id]) => id!)));
     }
-    assert.ok(count > files.length ** 2, `${count} links`);
-    for (const symbol of ["train", "createSchedule", "gpt2"]) {
-      assert.ok(existsSync(join(folder, "api", "~", `${symbol}.html`)), symbol);
+    return ids.get(file)!;
+  };
+  let count = 0;
+  for (const file of files) {
+    const at = join(folder, file), html = await Deno.readTextFile(at);
+    for (const [, to] of html.matchAll(/(?:href|src)="(?!https?:)([^"]+)"/g)) {
+      const [path, anchor] = to!.split("#") as [string, string?];
+      const target = path === "" ? at : join(dirname(at), path);
+      assert.ok(existsSync(target), `${file}: ${to}`);
+      if (anchor && target.endsWith(".html")) {
+        assert.ok(idsOf(target).has(anchor), `${file}: ${to}`);
+      }
+      count++;
     }
-  },
-);
+  }
+  assert.ok(count > files.length ** 2, `${count} links`);
+  for (const symbol of ["train", "createSchedule", "gpt2"]) {
+    assert.ok(existsSync(join(folder, "api", "~", `${symbol}.html`)), symbol);
+  }
+});

@@ -3,34 +3,25 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
-import { inFolder, jsonLines, type Outcome, ROOT } from "../console/command.ts";
+import { folderTest, inFolder, jsonLines, type Outcome, ROOT } from "../console/command.ts";
 import { deno, runCommands, serveFolder, trustingEnvironment } from "../package/packages.ts";
 
 /** The arguments and the output of each example. */
-const RUNS: Readonly<Record<string, readonly [args: readonly string[], printed: RegExp]>> = {
-  "train_gpt.ts": [["run", "-A", "examples/train_gpt.ts", "2", "native"], /^The [^]{100,}/],
+const RUNS: Readonly<Record<string, readonly [args: string, printed: RegExp]>> = {
+  "train_gpt.ts": ["2 native", /^The [^]{100,}/],
   "train_mnist.ts": [
-    ["run", "-A", "examples/train_mnist.ts", "40", "native"],
+    "40 native",
     /^20 [\d.]+\n40 [\d.]+\n[89]\d\.\d % of the held-out digits are recognised\n$/,
   ],
-  "own_layer.ts": [
-    ["run", "-A", "examples/own_layer.ts", "20", "native"],
-    /^0 embedding, block 0, .*\n1 .*, classifier\n20 0\.[0-3]\d+\n$/,
-  ],
-  "vision_transformer.ts": [
-    ["run", "-A", "examples/vision_transformer.ts", "20", "native"],
-    /^0 patches, blocks.0\n1 .*, head\n20 2\.[01]\d+\n$/,
-  ],
+  "own_layer.ts": ["20 native", /^0 embedding, block 0, .*\n1 .*, classifier\n20 0\.[0-3]\d+\n$/],
+  "vision_transformer.ts": ["20 native", /^0 patches, blocks.0\n1 .*, head\n20 2\.[01]\d+\n$/],
   "multimodal.ts": [
-    ["run", "-A", "examples/multimodal.ts", "20", "native"],
+    "20 native",
     /^0 patches, encoder.0, .*\n1 .*projector, .*, head\n20 1\.\d+\n$/,
   ],
-  "attention_residuals.ts": [
-    ["run", "-A", "examples/attention_residuals.ts", "8", "native"],
-    /^1 (0\.5\d+ \w{64})\n2 \1\n4 \1\n$/,
-  ],
+  "attention_residuals.ts": ["8 native", /^1 (0\.5\d+ \w{64})\n2 \1\n4 \1\n$/],
   "custom_schedule.ts": [
-    ["run", "-A", "examples/custom_schedule.ts"],
+    "",
     /^eager-1f1b: time 36, [^]*\n1f1b: time 41, [^]*\ndrawn in \S+\.svg\n$/,
   ],
 };
@@ -51,7 +42,8 @@ const PACKAGE = join(ROOT, "examples", "registry_actor");
 for (const [name, [args, printed]] of Object.entries(RUNS)) {
   Deno.test(`the example ${name} runs`, () =>
     inFolder(async (TMPDIR) => {
-      assert.match((await deno(ROOT, args, { TMPDIR })).stdout, printed);
+      const run = `run -A examples/${name} ${args}`.trimEnd().split(" ");
+      assert.match((await deno(ROOT, run, { TMPDIR })).stdout, printed);
     }));
 }
 
@@ -90,55 +82,50 @@ function said({ stdout }: Outcome) {
   return { hash, weights, percent: Number(percent), loads };
 }
 
-Deno.test("a package trains and watches from a file as from https: the same weights, each with its hash", () =>
-  inFolder(async (folder) => {
-    await using server = serveFolder(PACKAGE);
-    const env = await trustingEnvironment(folder), script = join(PACKAGE, "train.ts");
-    const run = async (module: string) =>
-      said(await deno(ROOT, ["run", "-A", "--no-lock", script, module, "60", "native"], env));
-    const file = await run(pathToFileURL(join(PACKAGE, "mod.ts")).href);
-    const https = await run(`${server.url}mod.ts`);
-    assert.ok(server.asked.includes("/mod.ts"));
-    assert.ok(
-      file.hash && https.hash && file.hash !== https.hash,
-      "a hash names the modules' URLs",
-    );
-    assert.ok(file.weights);
-    assert.deepEqual([https.weights, https.loads], [file.weights, file.loads]);
-    assert.ok(file.percent > 75, `${file.percent} % after 60 steps`);
-    assert.equal(file.loads.length, 10);
-    for (const load of file.loads) {
-      const sum = load.split(/[ %]+/).reduce((sum, share) => sum + Number(share), 0);
-      assert.ok(Math.abs(sum - 100) <= 2, `${load}: each digit goes to one expert`);
-    }
-  }));
+folderTest("a package trains from a file as from https, each with its hash", async (folder) => {
+  await using server = serveFolder(PACKAGE);
+  const env = await trustingEnvironment(folder), script = join(PACKAGE, "train.ts");
+  const run = async (module: string) =>
+    said(await deno(ROOT, ["run", "-A", "--no-lock", script, module, "60", "native"], env));
+  const file = await run(pathToFileURL(join(PACKAGE, "mod.ts")).href);
+  const https = await run(`${server.url}mod.ts`);
+  assert.ok(server.asked.includes("/mod.ts"));
+  assert.ok(file.hash && https.hash && file.hash !== https.hash, "a hash names the modules' URLs");
+  assert.ok(file.weights);
+  assert.deepEqual([https.weights, https.loads], [file.weights, file.loads]);
+  assert.ok(file.percent > 75, `${file.percent} % after 60 steps`);
+  assert.equal(file.loads.length, 10);
+  for (const load of file.loads) {
+    const sum = load.split(/[ %]+/).reduce((sum, share) => sum + Number(share), 0);
+    assert.ok(Math.abs(sum - 100) <= 2, `${load}: each digit goes to one expert`);
+  }
+});
 
-Deno.test("the command trains a model of https with its hash, and a checkpoint wants it named again", () =>
-  inFolder(async (folder) => {
-    await using server = serveFolder(PACKAGE);
-    const out = join(folder, "out"), module = `${server.url}mod.ts`;
-    const other = pathToFileURL(join(PACKAGE, "mod.ts")).href;
-    const resume = `train --resume ${out} --steps 3 --device native --json`;
-    const how = "--hidden 16 --micro-batch-size 4 --device native --json";
-    const [begun, unnamed, refused, on] = await runCommands(ROOT, [
-      `train --model ${module} ${how} --steps 2 --out ${out}`,
-      resume,
-      `${resume} --model ${other}`,
-      `${resume} --model ${module}`,
-    ], await trustingEnvironment(folder)) as [Outcome, Outcome, Outcome, Outcome];
-    assert.equal(begun.code, 0, begun.stderr);
-    const [, hash] = /^model \S+: \S+ with hash (sha256-\S{44})$/m.exec(begun.stderr) ?? [];
-    const kept = { model: { name: module, from: module, integrity: hash } };
-    assert.ok(hash);
-    assert.deepEqual(jsonLines(begun.stdout).at(-1)!.parts, kept);
-    const config = JSON.parse(Deno.readTextFileSync(join(out, "step-00000002", "config.json")));
-    assert.deepEqual([config.parts, config.flags.model], [kept, undefined]);
-    assert.deepEqual([unnamed.code, refused.code], [2, 2]);
-    const must = "--model must name the module that its run used";
-    assert.match(unnamed.stderr, new RegExp(`^Cannot resume from .*: ${must}`));
-    assert.ok(unnamed.stderr.endsWith(`--json --model ${module}\n`), unnamed.stderr);
-    const wrong = /must name the module that its run used, https:.*, received "file:/;
-    assert.match(refused.stderr, wrong);
-    assert.equal(on.code, 0, on.stderr);
-    assert.equal(jsonLines(on.stdout)[0]!.step, 3);
-  }));
+folderTest("a model of https trains with its hash, and must be named on resume", async (folder) => {
+  await using server = serveFolder(PACKAGE);
+  const out = join(folder, "out"), module = `${server.url}mod.ts`;
+  const other = pathToFileURL(join(PACKAGE, "mod.ts")).href;
+  const resume = `train --resume ${out} --steps 3 --device native --json`;
+  const how = "--hidden 16 --micro-batch-size 4 --device native --json";
+  const [begun, unnamed, refused, on] = await runCommands(ROOT, [
+    `train --model ${module} ${how} --steps 2 --out ${out}`,
+    resume,
+    `${resume} --model ${other}`,
+    `${resume} --model ${module}`,
+  ], await trustingEnvironment(folder)) as [Outcome, Outcome, Outcome, Outcome];
+  assert.equal(begun.code, 0, begun.stderr);
+  const [, hash] = /^model \S+: \S+ with hash (sha256-\S{44})$/m.exec(begun.stderr) ?? [];
+  const kept = { model: { name: module, from: module, integrity: hash } };
+  assert.ok(hash);
+  assert.deepEqual(jsonLines(begun.stdout).at(-1)!.parts, kept);
+  const config = JSON.parse(Deno.readTextFileSync(join(out, "step-00000002", "config.json")));
+  assert.deepEqual([config.parts, config.flags.model], [kept, undefined]);
+  assert.deepEqual([unnamed.code, refused.code], [2, 2]);
+  const must = "--model must name the module that its run used";
+  assert.match(unnamed.stderr, new RegExp(`^Cannot resume from .*: ${must}`));
+  assert.ok(unnamed.stderr.endsWith(`--json --model ${module}\n`), unnamed.stderr);
+  const wrong = /must name the module that its run used, https:.*, received "file:/;
+  assert.match(refused.stderr, wrong);
+  assert.equal(on.code, 0, on.stderr);
+  assert.equal(jsonLines(on.stdout)[0]!.step, 3);
+});

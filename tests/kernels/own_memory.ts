@@ -13,12 +13,15 @@ export function ownMemory(device: Device): Device {
     if (offset === 0) return device.view(tensor, 0, shape);
     throw new Error(`Cannot view the tensor [${tensor.shape}] at ${offset}: that is not free`);
   };
-  return new Proxy(device, {
+  return changedDevice(device, { hasFreeViews: false, view });
+}
+
+/** A device of which some members are others. */
+export const changedDevice = (device: Device, members: Partial<Device>): Device =>
+  new Proxy(device, {
     get(target, key) {
-      if (key === "hasFreeViews") return false;
-      if (key === "view") return view;
+      if (Object.hasOwn(members, key)) return Reflect.get(members, key);
       const value = Reflect.get(target, key, target);
       return typeof value === "function" ? value.bind(target) : value;
     },
   });
-}

@@ -7,31 +7,24 @@ import { packageActor } from "../../actors/sandbox/host.ts";
 import type { CommandContext } from "../../console/command.ts";
 import { troupe } from "../../console/mod.ts";
 import type { Outcome } from "../console/command.ts";
+import { Capture } from "../console/command.ts";
 
 /** Runs a command and captures its output. */
-export async function quietly(
-  command: (context: CommandContext) => Promise<number>,
-): Promise<Outcome & { readonly hasBegun: boolean }> {
-  const said = { stdout: "", stderr: "" }, streams = ["stdout", "stderr"] as const;
-  const before = streams.map((name) => Deno[name].writeSync);
-  for (const name of streams) {
-    const decoder = new TextDecoder();
-    Deno[name].writeSync = (bytes) => {
-      said[name] += decoder.decode(bytes, { stream: true });
-      return bytes.length;
-    };
-  }
-  let hasBegun = false, code: number;
-  try {
-    const { signal } = new AbortController();
-    code = await command({ begin: () => void (hasBegun = true), signal });
-  } catch (error) {
-    said.stderr += `${(error as Error).message}\n`;
-    code = hasBegun ? 1 : 2;
-  } finally {
-    streams.forEach((name, i) => Deno[name].writeSync = before[i]!);
-  }
-  return { code, ...said, hasBegun };
+export async function quietly(command: (context: CommandContext) => Promise<number>) {
+  using stdout = new Capture(Deno.stdout);
+  using stderr = new Capture(Deno.stderr);
+  let hasBegun = false;
+  const { signal } = new AbortController(), begin = () => void (hasBegun = true);
+  const [code, why] = await command({ begin, signal }).then(
+    (code) => [code, ""] as const,
+    ({ message }: Error) =>
+      [
+        hasBegun ? 1 : 2,
+        `${message}
+`,
+      ] as const,
+  );
+  return { code, stdout: stdout.text, stderr: stderr.text + why, hasBegun };
 }
 
 type Counter = { type: "Add"; by: number } | { type: "Read" } & Ask<number>;

@@ -9,7 +9,7 @@ import { pathToFileURL } from "node:url";
 import { PAGES } from "../../docs/build.ts";
 import { HANG_LIMIT_MS } from "../hang_limit.ts";
 import { ENVIRONMENT } from "../console/command.ts";
-import { inFolder } from "../in_folder.ts";
+import { folderTest } from "../in_folder.ts";
 import { filesBelow, ROOT } from "../repository.ts";
 import {
   block,
@@ -80,23 +80,22 @@ async function scriptsOf(): Promise<Record<string, string>> {
   return scripts;
 }
 
-Deno.test("every example and every script of the documents checks and runs in a folder outside", () =>
-  inFolder(async (folder) => {
-    await copyRepository(folder);
-    const own = join(folder, "own"), scripts = await scriptsOf(), names = Object.keys(scripts);
-    await writeFiles(own, {
-      ...scripts,
-      "flowers.csv": flowersCsv(),
-      "deno.json": await block("README.md", "json"),
-    });
-    assert.ok(names.length >= 25, `${names}`);
-    const env = { JSR_URL: "http://127.0.0.1:9/", TMPDIR: folder };
-    await deno(own, ["check", ...names], env);
-    await deno(own, ["test", "-A", "replay_test.ts"], env);
-    for (const name of names.filter((name) => !UNRUN.includes(name))) {
-      await deno(own, ["run", "-A", name, ...argumentsOf(name, own)], env);
-    }
-  }));
+folderTest("every example and script of the documents runs in a folder outside", async (folder) => {
+  await copyRepository(folder);
+  const own = join(folder, "own"), scripts = await scriptsOf(), names = Object.keys(scripts);
+  await writeFiles(own, {
+    ...scripts,
+    "flowers.csv": flowersCsv(),
+    "deno.json": await block("README.md", "json"),
+  });
+  assert.ok(names.length >= 25, `${names}`);
+  const env = { JSR_URL: "http://127.0.0.1:9/", TMPDIR: folder };
+  await deno(own, ["check", ...names], env);
+  await deno(own, ["test", "-A", "replay_test.ts"], env);
+  for (const name of names.filter((name) => !UNRUN.includes(name))) {
+    await deno(own, ["run", "-A", name, ...argumentsOf(name, own)], env);
+  }
+});
 
 /** Runs a script until a text is printed, and then presses Ctrl-C; returns its exit code. */
 async function interrupted(own: string, script: string, text: RegExp, env: Environment) {
@@ -113,25 +112,24 @@ async function interrupted(own: string, script: string, text: RegExp, env: Envir
   return (await child.status).code;
 }
 
-Deno.test("README's script saves its run at Ctrl-C, and resumes it by name with the same bits", () =>
-  inFolder(async (folder) => {
-    await copyRepository(folder);
-    const script = (await block("README.md", "ts")).replace("epochs: 10", "epochs: 100");
-    const files = { "flowers.ts": script, "flowers.csv": flowersCsv() };
-    const env = { JSR_URL: "http://127.0.0.1:9/" };
-    const runIn = async (name: string, isInterrupted: boolean) => {
-      const own = join(folder, name);
-      await writeFiles(own, { ...files, "deno.json": await block("README.md", "json") });
-      if (isInterrupted) {
-        assert.equal(await interrupted(own, "flowers.ts", /after step 20:/, env), 130);
-      }
-      const { stdout } = await deno(own, ["run", "-A", "flowers.ts"], env);
-      assert.match(stdout, /\nsetosa\n$/);
-      return JSON.parse(await Deno.readTextFile(join(own, "runs/flowers/run.json")));
-    };
-    const whole = await runIn("whole", false), resumed = await runIn("resumed", true);
-    assert.deepEqual([whole.starts.length, resumed.starts.length], [1, 2]);
-    const { afterStep } = resumed.starts[1];
-    assert.ok(afterStep >= 20 && afterStep < whole.end.step, `interrupted after ${afterStep}`);
-    assert.equal(resumed.end.weightsHash, whole.end.weightsHash);
-  }));
+folderTest("README's script saves its run at Ctrl-C, and resumes it by name", async (folder) => {
+  await copyRepository(folder);
+  const script = (await block("README.md", "ts")).replace("epochs: 10", "epochs: 100");
+  const files = { "flowers.ts": script, "flowers.csv": flowersCsv() };
+  const env = { JSR_URL: "http://127.0.0.1:9/" };
+  const runIn = async (name: string, isInterrupted: boolean) => {
+    const own = join(folder, name);
+    await writeFiles(own, { ...files, "deno.json": await block("README.md", "json") });
+    if (isInterrupted) {
+      assert.equal(await interrupted(own, "flowers.ts", /after step 20:/, env), 130);
+    }
+    const { stdout } = await deno(own, ["run", "-A", "flowers.ts"], env);
+    assert.match(stdout, /\nsetosa\n$/);
+    return JSON.parse(await Deno.readTextFile(join(own, "runs/flowers/run.json")));
+  };
+  const whole = await runIn("whole", false), resumed = await runIn("resumed", true);
+  assert.deepEqual([whole.starts.length, resumed.starts.length], [1, 2]);
+  const { afterStep } = resumed.starts[1];
+  assert.ok(afterStep >= 20 && afterStep < whole.end.step, `interrupted after ${afterStep}`);
+  assert.equal(resumed.end.weightsHash, whole.end.weightsHash);
+});

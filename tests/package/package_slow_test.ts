@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { inFolder, jsonLines, TINY, trainHere } from "../console/command.ts";
+import { folderTest, inFolder, jsonLines, TINY, trainHere, words } from "../console/command.ts";
 import { IS_DEEP } from "../depth.ts";
 import { filesBelow, ROOT } from "../repository.ts";
 import {
@@ -84,22 +84,17 @@ Deno.test("the published package", (t) =>
   inFolder(async (folder) => {
     await using registry = openJsr(join(folder, "registry"));
     const troupe = await makeWorkspace(folder), JSR_URL = registry.url;
-    const upload = [
-      ...["publish", "--token", "none", "--allow-dirty", "--no-provenance", "--no-check"],
-    ];
+    const upload = words`publish --token none --allow-dirty --no-provenance --no-check`;
     const { stderr } = await deno(troupe, upload, { JSR_URL });
     for (const { name } of Deno.readDirSync(join(folder, "compat"))) {
       await deno(join(folder, "compat", name), upload, { JSR_URL });
     }
     const env = { JSR_URL, DENO_DIR: await freshCache(folder) }, own = await ownFolder(folder);
-    await t.step(
-      "has no slow types, and the files that its users need and nothing else",
-      async () => {
-        assert.match(stderr, /Checking for slow types in the public API/);
-        const [version] = Deno.readDirSync(join(folder, "registry/@troupe/troupe"));
-        await checkFiles(join(folder, "registry/@troupe/troupe", version!.name));
-      },
-    );
+    await t.step("has no slow types, and only the files that its users need", async () => {
+      assert.match(stderr, /Checking for slow types in the public API/);
+      const [version] = Deno.readDirSync(join(folder, "registry/@troupe/troupe"));
+      await checkFiles(join(folder, "registry/@troupe/troupe", version!.name));
+    });
     await t.step("trains from any folder with the bits of the repository, and replays", () =>
       trainPublished(own, env));
     await t.step("runs the script of README after deno add, whose types are right", async () => {
@@ -115,24 +110,14 @@ Deno.test("the published package", (t) =>
     });
   }));
 
-Deno.test("the script of README and the command run beside a copy of the repository, without JSR", () =>
-  inFolder(async (folder) => {
-    await Deno.symlink(ROOT, join(folder, "troupe"), { type: "dir" });
-    const own = await ownFolder(folder), env = { JSR_URL: NOWHERE };
-    await writeFiles(own, { "deno.json": await block("README.md", "json") });
-    await runScript(own, env);
-    const train = [
-      "train",
-      ...TINY,
-      "--steps",
-      "1",
-      "--text",
-      "flowers.ts",
-      "--isolation",
-      "process",
-    ];
-    await deno(own, [...COMMAND, ...train], env);
-  }));
+folderTest("README's script and the command run beside the repository", async (folder) => {
+  await Deno.symlink(ROOT, join(folder, "troupe"), { type: "dir" });
+  const own = await ownFolder(folder), env = { JSR_URL: NOWHERE };
+  await writeFiles(own, { "deno.json": await block("README.md", "json") });
+  await runScript(own, env);
+  const train = words`train ${TINY} --steps 1 --text flowers.ts --isolation process`;
+  await deno(own, [...COMMAND, ...train], env);
+});
 
 Deno.test(`the root exports at most ${NAMES_MAX} names, types included`, async () => {
   const { stdout } = await deno(ROOT, ["doc", "--json", "mod.ts"]);

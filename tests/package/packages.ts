@@ -3,11 +3,10 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { dirname, join } from "node:path";
-import { ENVIRONMENT, type Outcome } from "../console/command.ts";
+import { type Environment, type Outcome, runProgram } from "../console/command.ts";
 import { filesBelow, ROOT } from "../repository.ts";
 
-/** Variables of a process. */
-export type Environment = Readonly<Record<string, string>>;
+export type { Environment } from "../console/command.ts";
 
 /** A running server. */
 export interface Served extends AsyncDisposable {
@@ -18,35 +17,18 @@ export interface Served extends AsyncDisposable {
 }
 
 /** Runs Deno in a folder to its end. */
-export async function runDeno(
-  cwd: string,
-  args: readonly string[],
-  env: Environment = {},
-): Promise<Outcome> {
-  const { code, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
-    ...{ args: [...args], cwd, env: { ...ENVIRONMENT, ...env }, stdin: "null" },
-  }).output();
-  const decoder = new TextDecoder();
-  return { code, stdout: decoder.decode(stdout), stderr: decoder.decode(stderr) };
-}
+export const runDeno = (cwd: string, args: readonly string[], env: Environment = {}) =>
+  runProgram(Deno.execPath(), args, { cwd, env });
 
 /** Runs Deno in a folder to a good end. */
-export async function deno(
-  cwd: string,
-  args: readonly string[],
-  env: Environment = {},
-): Promise<Outcome> {
+export async function deno(cwd: string, args: readonly string[], env: Environment = {}) {
   const outcome = await runDeno(cwd, args, env);
   assert.equal(outcome.code, 0, `deno ${args.join(" ")}\n${outcome.stdout}${outcome.stderr}`);
   return outcome;
 }
 
 /** Runs several commands of Troupe in one process and a folder, one after another. */
-export async function runCommands(
-  cwd: string,
-  commands: readonly string[],
-  env: Environment = {},
-): Promise<Outcome[]> {
+export async function runCommands(cwd: string, commands: readonly string[], env: Environment = {}) {
   const entry = join(ROOT, "tests/package/commands_entry.ts");
   const run = ["run", "-A", "--no-lock", `--config=${join(ROOT, "deno.json")}`, entry];
   const { stdout, stderr } = await deno(cwd, [...run, JSON.stringify(commands)], env);
@@ -56,10 +38,7 @@ export async function runCommands(
 }
 
 /** Writes files, and the folders that they are in. */
-export async function writeFiles(
-  folder: string,
-  files: Readonly<Record<string, string>>,
-): Promise<void> {
+export async function writeFiles(folder: string, files: Readonly<Record<string, string>>) {
   for (const [path, text] of Object.entries(files)) {
     await Deno.mkdir(dirname(join(folder, path)), { recursive: true });
     await Deno.writeTextFile(join(folder, path), text);
@@ -208,9 +187,8 @@ async function manifestOf(folder: string) {
 
 /** Opens a registry that speaks npm's protocol: a folder, with its package.json, is its only package. */
 export async function openNpm(folder: string): Promise<Served> {
-  const { name, version, ...rest } = JSON.parse(
-    await Deno.readTextFile(join(folder, "package.json")),
-  );
+  const own = JSON.parse(await Deno.readTextFile(join(folder, "package.json")));
+  const { name, version, ...rest } = own;
   const { stdout: tarball } = await new Deno.Command("tar", {
     args: ["czf", "-", "--transform=s,^\\.,package,", "."],
     cwd: folder,

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { delay } from "@std/async/delay";
-import { InferenceSession, Tensor } from "onnxruntime-web";
+import { Tensor } from "onnxruntime-web";
 import { readCheckpoint } from "../../../actors/checkpoints/read.ts";
 import { readWeights } from "../../../actors/checkpoints/weights.ts";
 import { GPT2, readSizes, writeModelFolder } from "../../../actors/checkpoints/hugging_face.ts";
@@ -18,6 +18,7 @@ import {
 import { distance, EXPECTED, FOLDERS, hfPath } from "../../hugging_face.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";
 import {
+  exportTo,
   printedHere,
   readJson,
   refusalHere,
@@ -29,24 +30,14 @@ import {
 import { forgeConfig } from "../forged.ts";
 import { assertRefusals } from "../refusals.ts";
 import { Running, TRAIN } from "../running.ts";
+import { loadRuntime, runOnnx } from "../../onnx.ts";
 
-/** Loading the runtime leaves ports open. */
-Deno.test.beforeAll(async () => {
-  await assert.rejects(InferenceSession.create(new Uint8Array()));
-});
-
-/** Exports in a format; returns the path. */
-async function exportTo(format: string, from: string, out: string, ...args: string[]) {
-  await printedHere("export", from, "--format", format, "--out", out, ...args);
-  return out;
-}
+loadRuntime();
 
 /** Computes the output of a file with onnxruntime-web, in rows. */
 async function inOnnxRuntime(path: string, inputs: Record<string, Tensor>, width: number) {
-  const session = await InferenceSession.create(await Deno.readFile(path));
-  const [output] = Object.values(await session.run(inputs));
+  const [output] = Object.values(await runOnnx(await Deno.readFile(path), inputs));
   const data = output!.data as Float32Array;
-  await session.release();
   return Array.from(
     { length: data.length / width },
     (_, i) => [...data.subarray(i * width, (i + 1) * width)],
@@ -68,10 +59,8 @@ folderTest("an exported folder equals that of transformers, byte for byte", asyn
     const wanted = await readJson(theirs, "config.json");
     const { n_ctx, tie_word_embeddings: tie, ...config } = await readJson(ours, "config.json");
     assert.deepEqual([n_ctx, tie], [12, name === "tied"]);
-    assert.deepEqual(
-      Object.keys(config),
-      Object.keys(wanted).filter((key) => key !== "tie_word_embeddings"),
-    );
+    const names = Object.keys(wanted).filter((key) => key !== "tie_word_embeddings");
+    assert.deepEqual(Object.keys(config), names);
     // The run has no dropout, and this model has no tokens.
     const own = /^((attn|embd|resid)_pdrop|(bos|eos)_token_id|tie_word_embeddings)$/;
     for (const [key, value] of Object.entries(wanted)) {
@@ -170,16 +159,7 @@ folderTest("models of Hugging Face have the logits of PyTorch as ONNX files", as
 
 folderTest("an MLP of a run has its logits as an ONNX file", async (folder) => {
   const run = join(folder, "run"), model = ["--model", "mlp", "--data", "mnist", "--layers", "1"];
-  const size = [
-    "--hidden",
-    "8",
-    "--steps",
-    "2",
-    "--micro-batch-size",
-    "4",
-    "--device",
-    "reference",
-  ];
+  const size = words`--hidden 8 --steps 2 --micro-batch-size 4 --device reference`;
   await trainHere([...model, ...size, "--out", run]);
   const out = await exportTo("onnx", run, join(folder, "mlp.onnx"));
   const { state: { weights } } = (await readCheckpoint(run))!;
@@ -230,10 +210,9 @@ withModel("a full disk ends an export with code 1, and leaves nothing", async (f
   // No file may grow beyond 4 MiB.
   const { code, stdout, stderr } = await runWithin(8192, args);
   assert.deepEqual([code, stdout], [1, ""], stderr);
-  assert.match(
-    stderr,
-    /^Cannot write .*out: its disk must have room .*, received File too large .*; nothing is left there\n$/,
-  );
+  const said =
+    /^Cannot write .*out: its disk must have room .*, received File too large .*; nothing is left there\n$/;
+  assert.match(stderr, said);
   assert.deepEqual(await leftIn(folder), []);
 });
 

@@ -4,12 +4,10 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { printTokens } from "../../../console/commands/generate.ts";
 import { compileModel, DEVICE_NAMES, generate, gpt2, openReference } from "../../../kernels/mod.ts";
-import { initialValues } from "../../../kernels/layers/layer.ts";
 import { hfPath } from "../../hugging_face.ts";
 import { folderTest } from "../../in_folder.ts";
 import { gpuTest, writeDrivers } from "../../gpu.ts";
 import {
-  inFolder,
   printedHere,
   refusalHere,
   refusedHere,
@@ -25,6 +23,7 @@ import {
 import { forgeConfig } from "../forged.ts";
 import { assertRefusals } from "../refusals.ts";
 import { Running } from "../running.ts";
+import { drawWeights } from "../../kernels/stage/stage_runs.ts";
 
 const DEVICE = ["--device", "reference"];
 
@@ -43,16 +42,15 @@ folderTest("a text is continued with the most likely or with random tokens", asy
     await printedHere(...from, "--tokens", "16", "--prompt", "abc", ...flags.split(" "));
   const greedy = "abcabcabcabcabcabca\n", drawn = await made("--temperature 5");
   assert.match(drawn, /^abc[^]*\n$/);
-  for (
-    const [flags, expected] of [
-      ["--temperature 0 --seed 2", greedy],
-      ["--temperature 0 --slide 4", greedy],
-      ["--temperature 5 --top-k 1", greedy],
-      ["--temperature 5 --top-p 0", greedy],
-      ["--temperature 5 --seed 1", drawn],
-      ["--temperature 5 --top-k 1000 --top-p 1", drawn],
-    ] as const
-  ) assert.equal(await made(flags), expected, flags);
+  const texts = [
+    ["--temperature 0 --seed 2", greedy],
+    ["--temperature 0 --slide 4", greedy],
+    ["--temperature 5 --top-k 1", greedy],
+    ["--temperature 5 --top-p 0", greedy],
+    ["--temperature 5 --seed 1", drawn],
+    ["--temperature 5 --top-k 1000 --top-p 1", drawn],
+  ] as const;
+  for (const [flags, expected] of texts) assert.equal(await made(flags), expected, flags);
   assert.notEqual(await made("--temperature 0 --ema"), greedy, "the averages have learned nothing");
   for (const flags of ["5 --seed 2", "5 --top-k 3", "1"]) {
     assert.notEqual(await made(`--temperature ${flags}`), drawn, flags);
@@ -62,21 +60,18 @@ folderTest("a text is continued with the most likely or with random tokens", asy
   assert.equal(long.stderr, last);
 });
 
-folderTest(
-  "text is printed token by token until Ctrl-C or until its reader exits",
-  async (folder) => {
-    const endless = [...await alphabetIn(folder), "--prompt", "a", "--tokens", "1000000"];
-    const interrupted = new Running(["run", "-A", "cli.ts", ...endless]);
-    await interrupted.printed("stdout", /^a[^]+/);
-    interrupted.interrupt("process");
-    const { code, stdout, stderr } = await interrupted.end();
-    assert.deepEqual([code, stderr], [130, ""]);
-    assert.match(stdout, /^a[^]*\n$/);
-    const head = '"$0" run -A cli.ts "$@" | head -c 10';
-    const left = await runProgram("sh", ["-c", head, Deno.execPath(), ...endless]);
-    assert.deepEqual([left.stdout.length, left.stderr], [10, ""]);
-  },
-);
+folderTest("text is printed token by token until Ctrl-C or its reader exits", async (folder) => {
+  const endless = [...await alphabetIn(folder), "--prompt", "a", "--tokens", "1000000"];
+  const interrupted = new Running(["run", "-A", "cli.ts", ...endless]);
+  await interrupted.printed("stdout", /^a[^]+/);
+  interrupted.interrupt("process");
+  const { code, stdout, stderr } = await interrupted.end();
+  assert.deepEqual([code, stderr], [130, ""]);
+  assert.match(stdout, /^a[^]*\n$/);
+  const head = '"$0" run -A cli.ts "$@" | head -c 10';
+  const left = await runProgram("sh", ["-c", head, Deno.execPath(), ...endless]);
+  assert.deepEqual([left.stdout.length, left.stderr], [10, ""]);
+});
 
 Deno.test("Ctrl-C does not wait for a tokenizer", async () => {
   const never = Promise.withResolvers<never>().promise, controller = new AbortController();
@@ -117,8 +112,7 @@ folderTest("a model of Hugging Face needs a tokenizer for text", async (folder) 
 Deno.test("timers run between two tokens on a blocking device", async () => {
   const config = { layers: 1, hidden: 4, heads: 1, seq: 4, vocab: 4 };
   const device = await openReference();
-  const { parameters } = compileModel(gpt2(config, 1), "none");
-  const weights = new Map(parameters.map(({ name, spec }) => [name, initialValues(spec, name, 1)]));
+  const weights = drawWeights(compileModel(gpt2(config, 1), "none"));
   let tokens = 0, before: number | undefined;
   setTimeout(() => before = tokens);
   for await (const _ of generate(device, { config, weights, prompt: [1], tokens: 20 })) tokens++;
@@ -145,10 +139,9 @@ Deno.test("without an adapter the list names the searched drivers, and auto is n
   assert.match(head!, /^device +available$/);
   assert.deepEqual(lines.slice(0, 4).map((line) => line.split(/\s+/)[0]), DEVICE_NAMES);
   assert.match(stdout, /^native +yes$/m);
-  assert.match(
-    stdout,
-    /^webgpu +no: Cannot use the webgpu device: .*, received no adapter; of all drivers only those of VK_DRIVER_FILES=\/none.json were looked at$/m,
-  );
+  const said =
+    /^webgpu +no: Cannot use the webgpu device: .*, received no adapter; of all drivers only those of VK_DRIVER_FILES=\/none.json were looked at$/m;
+  assert.match(stdout, said);
   assert.match(lines.at(-2)!, /^--precision bf16: (yes|no), CPU instructions: .+, library: \S/);
   assert.equal(lines.at(-1), "--device auto computes on native, because no adapter is a GPU.");
 });
@@ -162,24 +155,20 @@ Deno.test("without native and webgpu, auto is wasm, and the list names the missi
   assert.equal(lines.at(-1), auto);
 });
 
-gpuTest(
-  "each adapter is listed by its number, and auto does not compute on software",
-  () =>
-    inFolder(async (folder) => {
-      writeDrivers(folder);
-      const { code, stdout, stderr } = await runTroupe(["devices", "--json"], {
-        VK_DRIVER_FILES: folder,
-      });
-      assert.deepEqual([code, stderr], [0, ""]);
-      const { devices, adapters, refused, auto } = JSON.parse(stdout);
-      assert.ok(devices.every(({ available }: { available: boolean }) => available));
-      assert.deepEqual(refused, []);
-      assert.deepEqual(auto, { device: "native" });
-      for (const [i, { index, name, kind, memoryBytes, hasF16 }] of adapters.entries()) {
-        assert.deepEqual([index, kind, hasF16], [i, "software", false]);
-        assert.match(name, /^SwiftShader/);
-        assert.ok(memoryBytes > 0);
-      }
-      assert.equal(adapters.length, 2);
-    }),
-);
+folderTest("adapters are listed by number, and auto computes on no software", async (folder) => {
+  writeDrivers(folder);
+  const { code, stdout, stderr } = await runTroupe(["devices", "--json"], {
+    VK_DRIVER_FILES: folder,
+  });
+  assert.deepEqual([code, stderr], [0, ""]);
+  const { devices, adapters, refused, auto } = JSON.parse(stdout);
+  assert.ok(devices.every(({ available }: { available: boolean }) => available));
+  assert.deepEqual(refused, []);
+  assert.deepEqual(auto, { device: "native" });
+  for (const [i, { index, name, kind, memoryBytes, hasF16 }] of adapters.entries()) {
+    assert.deepEqual([index, kind, hasF16], [i, "software", false]);
+    assert.match(name, /^SwiftShader/);
+    assert.ok(memoryBytes > 0);
+  }
+  assert.equal(adapters.length, 2);
+}, gpuTest);

@@ -3,15 +3,14 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { processesFrom } from "../../../console/train/memory_report.ts";
-import { npmPackageFolder } from "../../../kernels/mod.ts";
 import { readMetrics } from "../../../actors/run_folder/metrics_file.ts";
 import { DATA, MODEL, TABLE } from "../../actors/run/sides.ts";
 import { trained } from "../../actors/runs.ts";
-import { AXE, type Page, pageTest, until } from "../../browser.ts";
+import { assertAccessible, type Page, pageTest, until } from "../../browser.ts";
 import { serveDashboard } from "../../../console/dashboard/serve.ts";
 import { RunView } from "../../../console/dashboard/view.ts";
 import { HANG_LIMIT_MS } from "../../hang_limit.ts";
-import { inFolder, printedHere, TINY_MODEL } from "../command.ts";
+import { printedHere, TINY_MODEL } from "../command.ts";
 import { Running, TRAIN } from "../running.ts";
 
 /** Starts a run of two workers and four micro-batches, and opens its page. */
@@ -112,10 +111,8 @@ async function loseWorker(page: Page, folder: string): Promise<void> {
     return Array.from({ length: width * height }, (_, i) => 4 * i).filter(isRed).length;
   })()`;
   assert.ok(await page.evaluate<number>(marks) > 20, "the loss has a red line at the failure");
-  assert.match(
-    await page.evaluate<string>("document.querySelector('#loss').ariaLabel"),
-    / Failure after step \d/,
-  );
+  const said = / Failure after step \d/;
+  assert.match(await page.evaluate<string>("document.querySelector('#loss').ariaLabel"), said);
   const points = await page.evaluate<number>(POINTS);
   await until(page, `${POINTS} > ${points}`);
   run.interrupt("process");
@@ -128,16 +125,7 @@ async function readPage(page: Page, folder: string): Promise<void> {
   const run = await openRun(page, flags, join(folder, "run"));
   await until(page, isStatus("finished"));
   await page.click("#listing summary");
-  const folderOfAxe = await npmPackageFolder(AXE);
-  await page.evaluate(await Deno.readTextFile(new URL("axe.min.js", folderOfAxe)));
-  for (const [colorScheme, width] of [["light", 360], ["dark", 1280]] as const) {
-    await page.emulateMedia({ colorScheme });
-    await page.setViewportSize({ width, height: 800 });
-    const wrong = await page.evaluate<unknown[]>(`axe.run().then(({ violations }) =>
-      violations.map(({ id, nodes }) => [id, nodes.map(({ html }) => html)]))`);
-    assert.deepEqual(wrong, [], `${colorScheme}, ${width} pixels`);
-    assert.equal(await page.evaluate("document.documentElement.scrollWidth"), width);
-  }
+  await assertAccessible(page);
   const curves = `document.querySelector("#loss canvas").toDataURL()`;
   const smoother = `(() => {
     const slider = document.querySelector("#smoothing");
@@ -232,12 +220,8 @@ async function readSkips(page: Page): Promise<void> {
 
 const PLAIN_METRICS = { time: 1, seconds: 1, tokens: 1, rss: 1, tokensPerSecond: 5 } as const;
 
-pageTest(
-  "the page follows a run, shows a lost worker, and is accessible",
-  (page) =>
-    inFolder(async (folder) => {
-      for (const show of [readJobs, readSkips, followRun, loseWorker, readPage, readScript]) {
-        await show(page, folder);
-      }
-    }),
-);
+pageTest("the page follows a run, shows a lost worker, and is accessible", async (page, folder) => {
+  for (const show of [readJobs, readSkips, followRun, loseWorker, readPage, readScript]) {
+    await show(page, folder);
+  }
+});

@@ -68,9 +68,7 @@ Deno.test("the page is served only under its path and address, for reading", asy
   }
   assert.throws(
     () => serveDashboard(new RunView(), own),
-    new RangeError(
-      `Cannot serve the page: its port must be free, received ${port}`,
-    ),
+    new RangeError(`Cannot serve the page: its port must be free, received ${port}`),
   );
 });
 
@@ -177,10 +175,8 @@ Deno.test("a view has the restarts and memory of each worker, and some traces", 
   view.addMetrics({ ...metricsOf(1), memory: [5, 6] });
   view.addEvent({ kind: "failure", step: 1, time: 0, worker: 1, text: "" });
   view.addEvent({ kind: "checkpoint", step: 1, time: 0, worker: 0, text: "" });
-  assert.deepEqual(view.all().workers, [
-    { restarts: 0, memoryBytes: 5 },
-    { restarts: 1, memoryBytes: 6 },
-  ]);
+  const held = [{ restarts: 0, memoryBytes: 5 }, { restarts: 1, memoryBytes: 6 }];
+  assert.deepEqual(view.all().workers, held);
   assert.deepEqual(Object.keys(view.updates()!), ["run", "status", "workers", "metrics", "events"]);
   assert.equal(view.updates(), undefined);
   let made = 0;
@@ -292,11 +288,7 @@ const FOLLOWED: Readonly<Record<string, (run: string) => Promise<void>>> = {
   },
   "is refused in one sentence if its values are not those of a run": async (run) => {
     const found: [string, string][] = [], step = '{"type":"step","step":';
-    const refuse = async (
-      name: string,
-      text: string,
-      about?: string,
-    ) => {
+    const refuse = async (name: string, text: string, about?: string) => {
       const path = join(run, name), before = await Deno.readTextFile(path);
       await Deno.writeTextFile(path, text);
       const what = about ?? `${name} ${JSON.stringify(text.slice(0, 40))}`;

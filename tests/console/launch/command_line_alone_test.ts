@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { launchCommand } from "../../../console/launch/launch.ts";
 import { folderTest } from "../../in_folder.ts";
-import { ROOT } from "../command.ts";
+import { Capture, ROOT } from "../command.ts";
 import { assertRefusals } from "../refusals.ts";
 
 const VERSIONS = { mpich: "HYDRA build details:", openmpi: "mpirun (Open MPI) 4.1.4" } as const;
@@ -24,25 +24,19 @@ async function launch(
   args: readonly string[],
   { signal = new AbortController().signal, heard = (_: string) => {} } = {},
 ): Promise<{ readonly code: number | Error; readonly stdout: string }> {
-  const { stdout, stderr } = Deno, before = [stdout.writeSync, stderr.writeSync] as const;
+  using stdout = new Capture(Deno.stdout, heard);
+  using _stderr = new Capture(Deno.stderr);
   const PATH = Deno.env.get("PATH")!;
-  let text = "", isBegun = false;
-  stdout.writeSync = (bytes) => {
-    text += new TextDecoder().decode(bytes);
-    heard(text);
-    return bytes.length;
-  };
-  stderr.writeSync = (bytes) => bytes.length;
+  let isBegun = false;
   Deno.env.set("PATH", path);
   try {
     const code = await launchCommand([...args], { signal, begin: () => isBegun = true })
       .catch((error: Error) => error);
     // Flags are refused before anything runs.
     if (code instanceof Error && !isBegun) assert.match(code.message, /^Cannot [^\n]+$/);
-    return { code, stdout: text };
+    return { code, stdout: stdout.text };
   } finally {
     Deno.env.set("PATH", PATH);
-    [stdout.writeSync, stderr.writeSync] = before;
   }
 }
 
@@ -73,15 +67,13 @@ folderTest("each MPI gets a command line with the ranks of the flags", async (fo
     [openmpi, job("--workers", "4"), "mpirun --host localhost:4 -n 4 --bind-to none"],
   ];
   for (const [path, args, head] of heads) assert.equal(await headOf(path, args), head);
-  assert.match(
-    await headOf(openmpi, ["--hosts", named, ...job("--workers", "2")]),
-    /^mpirun --host node1\.a:1,node1\.b:1 -n 2 --bind-to none --mca orte_keep_fqdn_hostnames 1\b/,
-  );
+  const said =
+    /^mpirun --host node1\.a:1,node1\.b:1 -n 2 --bind-to none --mca orte_keep_fqdn_hostnames 1\b/;
+  assert.match(await headOf(openmpi, ["--hosts", named, ...job("--workers", "2")]), said);
   const onHosts = await headOf(openmpi, [...network, ...job("--workers", "8")]);
-  assert.match(
-    onHosts,
-    /^UCX_NET_DEVICES=eth0 mpirun --host node1:4,node2:4 -n 8 --bind-to none --oversubscribe --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 --mca plm_rsh_agent \/opt\/rsh /,
-  );
+  const told =
+    /^UCX_NET_DEVICES=eth0 mpirun --host node1:4,node2:4 -n 8 --bind-to none --oversubscribe --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 --mca plm_rsh_agent \/opt\/rsh /;
+  assert.match(onHosts, told);
   assert.match(onHosts, / -x UCX_NET_DEVICES\b/);
   const { stdout } = await launch(mpich, ["--print", "--interface", "eth0", ...job()]);
   assert.match(stdout, / --mpi-interface eth0/);
@@ -112,10 +104,9 @@ folderTest("a command that always fails is restarted --max-restarts times", asyn
   const out = ["--out", join(folder, "out")];
   const flags = ["--ranks", "1", ...out, "--max-restarts", "1", "--", "sh", "-c", "exit"];
   const { code } = await launch(mpirun, flags);
-  assert.match(
-    `${code}`,
-    /^Error: Cannot restart the job: it failed 2 times .* exit code 0; there is no check/,
-  );
+  const said =
+    /^Error: Cannot restart the job: it failed 2 times .* exit code 0; there is no check/;
+  assert.match(`${code}`, said);
 });
 
 folderTest("Ctrl-C ends a launcher immediately if no rank has started", async (folder) => {

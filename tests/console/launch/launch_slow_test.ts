@@ -62,61 +62,53 @@ async function hostFlags(out: string): Promise<string[]> {
   return ["--hosts", hosts, "--remote-shell", shell];
 }
 
-test(
-  "a job whose ranks are killed overwrites another run, and ends with the bits of the undisturbed one",
-  async (launcher, out) => {
-    // The other run has a later step than this one reaches.
-    await trainHere([...SMALL_JOB.slice(1), "--steps", "16", "--seed", "2", "--out", out]);
-    const flags = [mpiFlag(launcher), ...await hostFlags(out), "--"];
-    const job = new Launched([...flags, ...SMALL_JOB, ...STEPS, "--out", out, "--overwrite"]);
-    // Before MPI_Init.
-    Deno.kill(await job.process(isRank(1)), "SIGKILL");
-    await signal(job, 6, isRank(0));
-    const outcome = await job.end(), { stderr } = outcome;
-    await assertUnharmed(outcome);
-    const finished = (await readFinished(out))!;
-    assert.deepEqual([finished.step, finished.weightsHash], [12, await unharmed("")]);
-    const first = /^(Rank 1|The job|Process \d+).*; continuing from the beginning \(restart/m;
-    assert.match(stderr, first);
-    // On several hosts hydra reports a signal as an exit code.
-    assert.match(
-      stderr,
-      /^Rank 0 on \S+ .*(signal 9\).*|exit code 9); continuing from step [46] /m,
-    );
-    assert.match(stderr, /^Resuming from \S+, after step [46]\.$/m);
-    assert.equal(readRecord(out)!.starts.length, 2);
-  },
-);
+test("a job with killed ranks overwrites another run, and ends unharmed", async (launcher, out) => {
+  // The other run has a later step than this one reaches.
+  await trainHere([...SMALL_JOB.slice(1), "--steps", "16", "--seed", "2", "--out", out]);
+  const flags = [mpiFlag(launcher), ...await hostFlags(out), "--"];
+  const job = new Launched([...flags, ...SMALL_JOB, ...STEPS, "--out", out, "--overwrite"]);
+  // Before MPI_Init.
+  Deno.kill(await job.process(isRank(1)), "SIGKILL");
+  await signal(job, 6, isRank(0));
+  const outcome = await job.end(), { stderr } = outcome;
+  await assertUnharmed(outcome);
+  const finished = (await readFinished(out))!;
+  assert.deepEqual([finished.step, finished.weightsHash], [12, await unharmed("")]);
+  const first = /^(Rank 1|The job|Process \d+).*; continuing from the beginning \(restart/m;
+  assert.match(stderr, first);
+  // On several hosts hydra reports a signal as an exit code.
+  const said = /^Rank 0 on \S+ .*(signal 9\).*|exit code 9); continuing from step [46] /m;
+  assert.match(stderr, said);
+  assert.match(stderr, /^Resuming from \S+, after step [46]\.$/m);
+  assert.equal(readRecord(out)!.starts.length, 2);
+});
 
-test(
-  "a job with a stopped rank or a dead proxy is started again; Ctrl-C ends it, and it resumes",
-  async (launcher, out) => {
-    const flags = [mpiFlag(launcher), "--", ...SMALL_JOB, "--out", out, "--stall-timeout", "3"];
-    const job = new Launched([...flags, "--steps", "5000"]), { running } = job;
-    // Rank 0 reports stalls of other ranks; the launch command reports a stall of rank 0.
-    const [stopped, sentence, starter] = launcher.name === "MPICH"
-      ? [0, /^The job was stopped: rank 0 made no progress for 3 s; continuing from step/m, "proxy"]
-      : [1, /stalled for 3000 ms: .*worker-1 does not answer/, "mpirun"] as const;
-    await signal(job, 3, isRank(stopped), "SIGSTOP");
-    await running.printed("stderr", /^Resuming from/m);
-    assert.match(running.stderr, sentence);
-    Deno.kill(await job.process(({ kind }) => kind === starter), "SIGKILL");
-    await running.printed("stderr", /(^Resuming from[^]*){2}/m);
-    const before = running.stdout.length;
-    await running.printed("stdout", new RegExp(`^[^]{${before}}[^]*"step":`));
-    running.interrupt("group");
-    const { code, stdout, stderr } = await job.end(), last = jsonLines(stdout).at(-1)!;
-    assert.equal(code, 130, stderr);
-    assert.equal(last.interrupted, true);
-    const { path, step } = (await readCheckpoint(out))!;
-    assert.deepEqual([last.checkpoint, last.steps], [path, step]);
-    assert.equal(await readFinished(out), undefined);
+test("a job goes on after a stopped rank, a dead proxy and Ctrl-C", async (launcher, out) => {
+  const flags = [mpiFlag(launcher), "--", ...SMALL_JOB, "--out", out, "--stall-timeout", "3"];
+  const job = new Launched([...flags, "--steps", "5000"]), { running } = job;
+  // Rank 0 reports stalls of other ranks; the launch command reports a stall of rank 0.
+  const [stopped, sentence, starter] = launcher.name === "MPICH"
+    ? [0, /^The job was stopped: rank 0 made no progress for 3 s; continuing from step/m, "proxy"]
+    : [1, /stalled for 3000 ms: .*worker-1 does not answer/, "mpirun"] as const;
+  await signal(job, 3, isRank(stopped), "SIGSTOP");
+  await running.printed("stderr", /^Resuming from/m);
+  assert.match(running.stderr, sentence);
+  Deno.kill(await job.process(({ kind }) => kind === starter), "SIGKILL");
+  await running.printed("stderr", /(^Resuming from[^]*){2}/m);
+  const before = running.stdout.length;
+  await running.printed("stdout", new RegExp(`^[^]{${before}}[^]*"step":`));
+  running.interrupt("group");
+  const { code, stdout, stderr } = await job.end(), last = jsonLines(stdout).at(-1)!;
+  assert.equal(code, 130, stderr);
+  assert.equal(last.interrupted, true);
+  const { path, step } = (await readCheckpoint(out))!;
+  assert.deepEqual([last.checkpoint, last.steps], [path, step]);
+  assert.equal(await readFinished(out), undefined);
 
-    const more = ["--steps", `${step + 2}`, "--resume", out];
-    assert.ok((await printedHere("launch", "--print", ...flags, ...more)).includes(more.join(" ")));
-    assert.equal((await trainHere([...SMALL_JOB.slice(1), ...more])).last.steps, step + 2);
-  },
-);
+  const more = ["--steps", `${step + 2}`, "--resume", out];
+  assert.ok((await printedHere("launch", "--print", ...flags, ...more)).includes(more.join(" ")));
+  assert.equal((await trainHere([...SMALL_JOB.slice(1), ...more])).last.steps, step + 2);
+});
 
 test("a command of the user is launched, and resumes", async (launcher, out) => {
   const script = join(ROOT, "tests/console/launch/own_train.ts");
@@ -129,10 +121,8 @@ test("a command of the user is launched, and resumes", async (launcher, out) => 
   const { weightsHash } = (await readFinished(out))!;
   assert.match(stdout, new RegExp(`^${weightsHash}\n$`, "m"));
   // Hydra may name a rank that it has killed itself.
-  assert.match(
-    stderr,
-    /^Rank \d on \S+ died of Killed \(signal 9\).*; continuing from step [2-9]/m,
-  );
+  const said = /^Rank \d on \S+ died of Killed \(signal 9\).*; continuing from step [2-9]/m;
+  assert.match(stderr, said);
 });
 
 folderTest("a launch whose output is closed ends its job", async (folder) => {
@@ -161,24 +151,21 @@ fi
 exec mpirun.mpich -n "$tasks" "$@"
 `;
 
-testNeeding(
-  { isThere: isThere(LAUNCHERS[0]!), reason: "MPICH" },
-  "the script for sbatch starts its ranks with srun, and restarts them when one dies",
-  () =>
-    inFolder(async (folder) => {
-      const script = join(folder, "job.sh"), out = join(folder, "out");
-      const flags = ["--mpi", "mpich", "--max-restarts", "2", "--slurm", script, "--"];
-      const written = await runTroupe(["launch", ...flags, ...SMALL_JOB, ...STEPS, "--out", out]);
-      assert.equal(written.code, 0, written.stderr);
-      const text = await Deno.readTextFile(script);
-      assert.match(text, /^#!\/bin\/bash\n#SBATCH/);
-      assert.match(text, /^# {3}srun --ntasks=2 --mpi=pmi2 /m);
-      await Deno.writeTextFile(join(folder, "srun"), SRUN, { mode: 0o755 });
-      const TRIES = join(folder, "tries"), PATH = `${folder}:${Deno.env.get("PATH")}`;
-      const outcome = await runProgram("bash", [script], { env: { PATH, TRIES } });
-      await assertUnharmed(outcome);
-      assert.equal(await Deno.readTextFile(TRIES), "try\ntry\n");
-      const died = /^Rank 1 on node1 ended too early with exit code 7; continuing from/m;
-      assert.match(outcome.stderr, died);
-    }),
-);
+const MPICH = { isThere: isThere(LAUNCHERS[0]!), reason: "MPICH" };
+
+folderTest("the script for sbatch starts ranks with srun, also when one died", async (folder) => {
+  const script = join(folder, "job.sh"), out = join(folder, "out");
+  const flags = ["--mpi", "mpich", "--max-restarts", "2", "--slurm", script, "--"];
+  const written = await runTroupe(["launch", ...flags, ...SMALL_JOB, ...STEPS, "--out", out]);
+  assert.equal(written.code, 0, written.stderr);
+  const text = await Deno.readTextFile(script);
+  assert.match(text, /^#!\/bin\/bash\n#SBATCH/);
+  assert.match(text, /^# {3}srun --ntasks=2 --mpi=pmi2 /m);
+  await Deno.writeTextFile(join(folder, "srun"), SRUN, { mode: 0o755 });
+  const TRIES = join(folder, "tries"), PATH = `${folder}:${Deno.env.get("PATH")}`;
+  const outcome = await runProgram("bash", [script], { env: { PATH, TRIES } });
+  await assertUnharmed(outcome);
+  assert.equal(await Deno.readTextFile(TRIES), "try\ntry\n");
+  const died = /^Rank 1 on node1 ended too early with exit code 7; continuing from/m;
+  assert.match(outcome.stderr, died);
+}, (name, fn) => testNeeding(MPICH, name, fn));

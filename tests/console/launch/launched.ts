@@ -6,8 +6,8 @@ import { delay } from "@std/async/delay";
 import { LAUNCH_VARIABLE } from "../../../actors/transports/mpi/launch_watch.ts";
 import { childProcesses } from "../../actors/child_processes.ts";
 import { ENVIRONMENT as OF_LAUNCHER, type Launcher } from "../../actors/runtime/mpi/launchers.ts";
-import type { Outcome } from "../command.ts";
 import { Running } from "../running.ts";
+import { type Environment, type Outcome, words } from "../command.ts";
 
 /** A process of a job. */
 export interface JobProcess {
@@ -21,11 +21,9 @@ export interface JobProcess {
 export const mpiFlag = ({ name }: Launcher) => `--mpi=${name === "MPICH" ? "mpich" : "openmpi"}`;
 
 /** The smallest job of two ranks, with a checkpoint every second step. */
-export const SMALL_JOB = [
-  ...["train", "--layers", "2", "--hidden", "16", "--heads", "2", "--seq", "8"],
-  ...["--micro-batch-size", "2", "--micro-batches", "2", "--device", "reference", "--json"],
-  ...["--workers", "2", "--checkpoint-every", "2", "--keep", "2", "--eval-every", "1000"],
-];
+export const SMALL_JOB = words`train --layers 2 --hidden 16 --heads 2 --seq 8
+  --micro-batch-size 2 --micro-batches 2 --device reference --json
+  --workers 2 --checkpoint-every 2 --keep 2 --eval-every 1000`;
 
 /** Time within which processes of a job notice that others have ended. */
 const GRACE_MS = 30_000;
@@ -36,7 +34,7 @@ export class Launched {
   #launch: string | undefined;
 
   /** @param args of `troupe launch`. */
-  constructor(args: readonly string[], env: Readonly<Record<string, string>> = {}) {
+  constructor(args: readonly string[], env: Environment = {}) {
     const command = ["run", "-A", "--no-check", "cli.ts", "launch", ...args];
     this.running = new Running(command, false, { ...OF_LAUNCHER, ...env });
   }
@@ -46,9 +44,8 @@ export class Launched {
     this.#launch ??= childProcesses(this.running.pid)
       .map((pid) => environment(pid)[LAUNCH_VARIABLE]).find((name) => name !== undefined);
     if (this.#launch === undefined) return [];
-    const ids = Array.from(Deno.readDirSync("/proc"), ({ name }) => Number(name)).filter(
-      Number.isInteger,
-    );
+    const numbers = Array.from(Deno.readDirSync("/proc"), ({ name }) => Number(name));
+    const ids = numbers.filter(Number.isInteger);
     return ids.flatMap((pid): JobProcess[] => {
       const env = environment(pid), rank = env.OMPI_COMM_WORLD_RANK ?? env.PMI_RANK;
       if (env[LAUNCH_VARIABLE] !== this.#launch) return [];

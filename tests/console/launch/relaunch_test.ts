@@ -18,6 +18,7 @@ import {
 import { type JobEnd, openJobWatch, relaunch } from "../../../console/launch/launch.ts";
 import { folderTest } from "../../in_folder.ts";
 import DEATHS from "./deaths.json" with { type: "json" };
+import { Capture } from "../command.ts";
 
 const FILTERS: Readonly<Record<string, () => LineFilter>> = {
   ...{ hydraOutput, openMpiErrors, srunErrors },
@@ -92,9 +93,8 @@ type Try = Partial<JobEnd> & { readonly leaves?: number; readonly finishes?: str
 
 /** Relaunches a job with scripted tries; returns its code or error, and whether each try resumed. */
 async function relaunched(out: string, tries: readonly Try[]) {
-  const resumed: boolean[] = [], stderr = Deno.stderr;
-  const said: string[] = [], writeSync = stderr.writeSync;
-  stderr.writeSync = (bytes) => (said.push(new TextDecoder().decode(bytes)), bytes.length);
+  using stderr = new Capture(Deno.stderr);
+  const resumed: boolean[] = [];
   const run = async (hasCheckpoint: boolean): Promise<JobEnd> => {
     const { leaves, finishes, ...end } = tries[resumed.push(hasCheckpoint) - 1]!;
     if (leaves) await Deno.mkdir(join(out, `step-${String(leaves).padStart(8, "0")}`));
@@ -103,13 +103,10 @@ async function relaunched(out: string, tries: readonly Try[]) {
     const ranks = new Map([[1, signOf(1, "joined")]]);
     return { code: 1, death: undefined, stalled: undefined, ranks, unheard: undefined, ...end };
   };
-  const { signal } = new AbortController(),
-    job = { out, launch: "this", maxRestarts: 1, signal, run };
-  const result = await relaunch({ ...job, stallMs: 1000, isTrain: true }).catch((
-    { message }: Error,
-  ) => message);
-  stderr.writeSync = writeSync;
-  return { result, resumed, said: said.join("") };
+  const { signal } = new AbortController(), way = { stallMs: 1000, isTrain: true };
+  const result = await relaunch({ out, launch: "this", maxRestarts: 1, signal, run, ...way })
+    .catch(({ message }: Error) => message);
+  return { result, resumed, said: stderr.text };
 }
 
 folderTest("a job is restarted until it finishes", async (out) => {
@@ -132,17 +129,13 @@ folderTest("a job is restarted until it finishes", async (out) => {
 folderTest("a job that is refused or never starts is not restarted", async (out) => {
   const often = await relaunched(out, [{ code: 0 }, { code: 3 }]);
   const sentence = "The job ended too early with exit code 3; there is no check";
-  assert.match(
-    `${often.result}`,
-    new RegExp(`^Cannot restart the job: it failed 2 times .* ${sentence}`),
-  );
+  const said = new RegExp(`^Cannot restart the job: it failed 2 times .* ${sentence}`);
+  assert.match(`${often.result}`, said);
   assert.equal(often.resumed.length, 2, "exit code 0 without a finished file is no success");
   assert.equal((await relaunched(out, [{ code: 2 }])).result, 2);
   const none = { code: 5, ranks: new Map() };
-  assert.match(
-    `${(await relaunched(out, [none])).result}`,
-    /^Cannot launch: the launcher must start the ranks, received its exit code 5 before/,
-  );
+  const told = /^Cannot launch: the launcher must start the ranks, received its exit code 5 before/;
+  assert.match(`${(await relaunched(out, [none])).result}`, told);
   const unheard = new Error("Broken pipe");
   assert.equal((await relaunched(out, [{ unheard }])).result, "Broken pipe");
   const killed = { code: 2, death: { rank: 0, signal: "Killed" } };
@@ -167,22 +160,19 @@ folderTest("a file names the hosts of a job, which get their shares in order", a
     ...[["3", false], ["4,1", false], ["4,2,1", false], ["5,2,1", true], ["8,4,2", true]],
   ]);
   assert.deepEqual(place(5, await read("a\nb\n")), ["3,2", false]);
-  for (
-    const [text, sentence] of [
-      ["node1\nnode 2\n", /line 2 must be a host.*received "node 2"$/],
-      ["-oProxyCommand:2\n", /line 1 must be a host.*received "-oProxyCommand:2"$/],
-      ["node1:0\n", /line 1 must be a host/],
-      ["# none\n", /its file must name a host, received none$/],
-    ] as const
-  ) await assert.rejects(read(text), sentence);
+  const strange = [
+    ["node1\nnode 2\n", /line 2 must be a host.*received "node 2"$/],
+    ["-oProxyCommand:2\n", /line 1 must be a host.*received "-oProxyCommand:2"$/],
+    ["node1:0\n", /line 1 must be a host/],
+    ["# none\n", /its file must name a host, received none$/],
+  ] as const;
+  for (const [text, sentence] of strange) await assert.rejects(read(text), sentence);
 });
 
 Deno.test("command lines and scripts quote their words for a shell", () => {
   const words = ["plain-1.0/@%+=:,", "two words", "it's", "$HOME", "", "*"];
-  assert.equal(
-    shellLine({ env: { TROUPE_WORD: "a b" }, words }),
-    `TROUPE_WORD='a b' plain-1.0/@%+=:, 'two words' 'it'\\''s' '$HOME' '' '*'`,
-  );
+  const wanted = `TROUPE_WORD='a b' plain-1.0/@%+=:, 'two words' 'it'\\''s' '$HOME' '' '*'`;
+  assert.equal(shellLine({ env: { TROUPE_WORD: "a b" }, words }), wanted);
   const script = slurmScript({ ranks: 3, folder: "/a b", launch: ["true", "it's"], srun: "a\nb" });
   assert.match(script, /^#SBATCH --ntasks=3$/m);
   assert.match(script, /^#SBATCH --signal=B:TERM@120$/m);

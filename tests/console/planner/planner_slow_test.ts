@@ -45,9 +45,8 @@ folderTest("plans are printed and written as JSON, with reasons", async (folder)
     assert.equal(replicas * microBatch * microBatches, 8);
     assert.match(reason, /more|long/);
   }
-  const [, words] = /^deno task train (.*)\n$/.exec(
-    await printedHere(...args, ...few, "--emit", "3"),
-  )!;
+  const emitted = await printedHere(...args, ...few, "--emit", "3");
+  const [, words] = /^deno task train (.*)\n$/.exec(emitted)!;
   const ran = await printedHere("train", ...words!.split(" "), ...SMALL);
   assert.equal(JSON.parse(ran.split("\n")[0]!).step, 1);
 });
@@ -71,36 +70,31 @@ folderTest("a profile that varies too much does not rank plans, and says so", as
   await refusedHere(await planIn(folder, { spread: "x" }), /: spread must be [^,]*, received /);
 });
 
-folderTest(
-  "a plan uses the model of the profile, and its best run so far is reported",
-  async (folder) => {
-    const [plan, ...args] = await planIn(folder, {
-      model: { model: "gpt", ...SIZES, vocab: 40, tie: true },
-    });
-    const own = args.slice(MODEL.length), few = ["--schedules", "1f1b,gpipe,zb-h1", "--json"];
-    const results: string[] = [], signal = new AbortController().signal;
-    const soFar = ({ text }: { text: string }) => Promise.resolve(void results.push(text));
-    assert.equal(await troupe([plan!, ...own, ...few], { begin: () => {}, signal, soFar }), 0);
-    const bestMs = results.map((text) => JSON.parse(text).plans[0].stepMs);
-    assert.ok(bestMs.length > 0);
-    assert.deepEqual(bestMs, bestMs.toSorted((a, b) => b - a));
-    const { model } = JSON.parse(results[0]!), sizes = Object.entries({ ...SIZES, vocab: 40 });
-    assert.deepEqual(model, ["--model=gpt", ...sizes.map((one) => `--${one.join("=")}`), "--tie"]);
+folderTest("a plan uses the profile's model, and its best so far is reported", async (folder) => {
+  const [plan, ...args] = await planIn(folder, {
+    model: { model: "gpt", ...SIZES, vocab: 40, tie: true },
+  });
+  const own = args.slice(MODEL.length), few = ["--schedules", "1f1b,gpipe,zb-h1", "--json"];
+  const results: string[] = [], signal = new AbortController().signal;
+  const soFar = ({ text }: { text: string }) => Promise.resolve(void results.push(text));
+  assert.equal(await troupe([plan!, ...own, ...few], { begin: () => {}, signal, soFar }), 0);
+  const bestMs = results.map((text) => JSON.parse(text).plans[0].stepMs);
+  assert.ok(bestMs.length > 0);
+  assert.deepEqual(bestMs, bestMs.toSorted((a, b) => b - a));
+  const { model } = JSON.parse(results[0]!), sizes = Object.entries({ ...SIZES, vocab: 40 });
+  assert.deepEqual(model, ["--model=gpt", ...sizes.map((one) => `--${one.join("=")}`), "--tie"]);
 
-    const other = await runHere([plan!, ...own, ...few, "--seq", "16", "--no-tie"]);
-    assert.ok(JSON.parse(other.stdout).model.includes("--seq=16"));
-    assert.deepEqual(other.stderr.split("\n"), [
-      "note: the profile is of --seq 8, the plan of 16: costs are scaled, or missing",
-      "note: the profile is of --tie true, the plan of false: costs are scaled, or missing",
-      "",
-    ]);
-    const stranger = await planIn(folder, { model: { model: "./mine.ts", layers: 2 ** 40 } });
-    await refusedHere(
-      [plan!, ...stranger.slice(1 + MODEL.length)],
-      /^Cannot use --model of .*profile.json: it must be one of/,
-    );
-  },
-);
+  const other = await runHere([plan!, ...own, ...few, "--seq", "16", "--no-tie"]);
+  assert.ok(JSON.parse(other.stdout).model.includes("--seq=16"));
+  assert.deepEqual(other.stderr.split("\n"), [
+    "note: the profile is of --seq 8, the plan of 16: costs are scaled, or missing",
+    "note: the profile is of --tie true, the plan of false: costs are scaled, or missing",
+    "",
+  ]);
+  const stranger = await planIn(folder, { model: { model: "./mine.ts", layers: 2 ** 40 } });
+  const refusal = /^Cannot use --model of .*profile.json: it must be one of/;
+  await refusedHere([plan!, ...stranger.slice(1 + MODEL.length)], refusal);
+});
 
 folderTest("what remains after losses is printed and written as JSON", async (folder) => {
   const args = [...await planIn(folder), "--workers", "1", "--lose", "1"];
@@ -117,9 +111,8 @@ folderTest("what remains after losses is printed and written as JSON", async (fo
 folderTest("a chosen layout is shown, emitted, and trained", async (folder) => {
   const { layers } = withDearHead(statedProfile(SIZES, 2), 8);
   const args = [...await planIn(folder, { layers }), "--workers", "2", "--schedules", "1f1b"];
-  const { plans: [{ layout, train, command }], notes } = JSON.parse(
-    await printedHere(...args, "--json"),
-  );
+  const said = JSON.parse(await printedHere(...args, "--json"));
+  const { plans: [{ layout, train, command }], notes } = said;
   assert.deepEqual(notes, []);
   assert.match(layout, /^E,.*\|/);
   assert.equal((await readTrainFlags(train)).flags.layout, layout);
@@ -153,10 +146,8 @@ folderTest("layers, sizes, transports and policies are measured", async (folder)
   assert.equal(source, "measured");
   const sizes = { layers: 1, hidden: 16, heads: 2, seq: 8, vocab: 32 };
   assert.deepEqual(kept, { model: "gpt", ...sizes });
-  assert.deepEqual(spread.map(({ recompute, atOnce }) => [recompute, atOnce]), [["none", 1], [
-    "full",
-    1,
-  ]]);
+  const ways = spread.map(({ recompute, atOnce }) => [recompute, atOnce]);
+  assert.deepEqual(ways, [["none", 1], ["full", 1]]);
   for (const { p10Ms, medianMs, p90Ms, cpuShare } of spread) {
     assert.ok(0 < p10Ms && p10Ms <= medianMs && medianMs <= p90Ms);
     assert.ok(0 < cpuShare! && cpuShare! <= 1);
@@ -192,19 +183,16 @@ folderTest("a profile is made from a trace of train", async (folder) => {
   await refusedHere([...args, "--micro-batch", "3"], /must be that of its run, 2, received 3$/);
   const { source, layers, machine, links } = readProfile(out);
   assert.equal(source, "trace");
-  assert.deepEqual(layers.map(({ kind, sizes }) => `${kind} ${sizes.stage}`), [
-    ...["stage 0", "stage 1"],
-  ]);
+  const kinds = layers.map(({ kind, sizes }) => `${kind} ${sizes.stage}`);
+  assert.deepEqual(kinds, ["stage 0", "stage 1"]);
   assert.deepEqual([layers[0]!.device, layers[0]!.microBatch], ["reference", 2]);
   assert.equal(machine.cores, 2);
   assert.deepEqual(Object.keys(links), ["local"]);
   // The first traces do not describe their stages, so they have no costs.
   const text = await Deno.readTextFile(trace);
   await Deno.writeTextFile(trace, text.replace(',"microBatch":2', ""));
-  await refusedHere(
-    args,
-    /--micro-batch-size must be .*, which the file does not say, received none$/,
-  );
+  const refusal = /--micro-batch-size must be .*, which the file does not say, received none$/;
+  await refusedHere(args, refusal);
   await printedHere(...args, "--micro-batch-size", "2");
   await Deno.writeTextFile(trace, text.replace(/"shares":\[[^\]]*\],/, ""));
   await refusedHere(args, /the trace must have stages/);
@@ -239,26 +227,23 @@ Deno.test("a link has a bandwidth if messages are copied", () => {
   assert.match(text, /process +0\.200 +2\.00/);
 });
 
-folderTest(
-  "SIGTERM ends a long plan with the best so far, and so does --time-limit",
-  async (folder) => {
-    const many = "--layers 192 --devices 1024 --batch 8192".split(" ");
-    const [, , , ...args] = await planIn(folder), plan = ["plan", ...many, ...args.slice(0, -4)];
-    const long = new Running([
-      ...["run", "-A", "cli.ts", ...plan, "--profile", join(folder, "profile.json")],
-      ...["--time-limit", "300"],
-    ]);
-    await long.printed("stderr", /^bounds: \d+ of \d+$/m);
-    long.interrupt("process", "SIGTERM");
-    await long.end(HANG_LIMIT_MS);
-    assert.match(long.stdout, /^The best:\n {2}deno task train /m);
-    const { stdout } = await runHere([
-      ...plan,
-      ...["--profile", join(folder, "profile.json"), "--time-limit", "1"],
-    ]);
-    assert.match(stdout, /[1-9]\d* not tried within the time limit\.$/m);
-  },
-);
+folderTest("SIGTERM and --time-limit end a long plan with the best so far", async (folder) => {
+  const many = "--layers 192 --devices 1024 --batch 8192".split(" ");
+  const [, , , ...args] = await planIn(folder), plan = ["plan", ...many, ...args.slice(0, -4)];
+  const long = new Running([
+    ...["run", "-A", "cli.ts", ...plan, "--profile", join(folder, "profile.json")],
+    ...["--time-limit", "300"],
+  ]);
+  await long.printed("stderr", /^bounds: \d+ of \d+$/m);
+  long.interrupt("process", "SIGTERM");
+  await long.end(HANG_LIMIT_MS);
+  assert.match(long.stdout, /^The best:\n {2}deno task train /m);
+  const { stdout } = await runHere([
+    ...plan,
+    ...["--profile", join(folder, "profile.json"), "--time-limit", "1"],
+  ]);
+  assert.match(stdout, /[1-9]\d* not tried within the time limit\.$/m);
+});
 
 Deno.test("a check says that it is not calibrated while other programs compute", async () => {
   const busy = Array.from(

@@ -4,10 +4,9 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { buildPlayground } from "../../../console/playground/build.ts";
-import { npmPackageFolder } from "../../../kernels/mod.ts";
 import { scheduleNames } from "../../../schedules/mod.ts";
-import { AXE, type Page, pageTest, until } from "../../browser.ts";
-import { inFolder, printedHere } from "../command.ts";
+import { assertAccessible, type Page, pageTest, until } from "../../browser.ts";
+import { printedHere } from "../command.ts";
 
 /** Opens the page with a state. */
 async function open(page: Page, url: string, link: string): Promise<void> {
@@ -23,21 +22,11 @@ const wordsOf = (page: Page, side: string) =>
       .filter(({ name }) => /^\\d/.test(name)).map(({ name, from, to }) =>
         name + " " + Number(from).toFixed(6) + " " + Number(to).toFixed(6)))`);
 
-interface TraceEvent {
-  readonly ph: string;
-  readonly cat?: string;
-  readonly name: string;
-  readonly tid: number;
-  readonly ts: number;
-  readonly dur: number;
-}
+const SIZE = ["--workers", "4", "--micro-batches", "8"];
 
 /** Returns the actions of each worker that `troupe schedule` prints, with their times. */
 async function printedActions(name: string): Promise<string[][]> {
-  const size = ["--workers", "4", "--micro-batches", "8"];
-  const events: TraceEvent[] = JSON.parse(
-    await printedHere("schedule", name, ...size, "--format", "trace"),
-  );
+  const events = JSON.parse(await printedHere("schedule", name, ...SIZE, "--format", "trace"));
   const workers: string[][] = [];
   for (const { ph, name, tid, ts, dur } of events) {
     if (ph !== "X" || !/^\d+[FBIWR]\d/.test(name)) continue;
@@ -53,16 +42,7 @@ async function drawAll(page: Page, url: string): Promise<void> {
     await page.click("#a-panel summary");
     await until(page, `document.querySelector("#a-panel ol") !== null`);
     const { makespan, bubbleRatio } = JSON.parse(
-      await printedHere(
-        "schedule",
-        name,
-        "--workers",
-        "4",
-        "--micro-batches",
-        "8",
-        "--format",
-        "json",
-      ),
+      await printedHere("schedule", name, ...SIZE, "--format", "json"),
     );
     assert.deepEqual(await wordsOf(page, "a"), await printedActions(name), name);
     const cells = await page.evaluate<string[]>(
@@ -92,14 +72,8 @@ async function keepState(page: Page, url: string): Promise<void> {
       select.value = "${to}";
       select.dispatchEvent(new Event("change"));
     })()`);
-  for (
-    const [id, to] of [["workers", 6], ["microBatches", 12], ["send", 0.2], [
-      "jitter",
-      0.1,
-    ]] as const
-  ) {
-    await slide(id, to);
-  }
+  const numbers = { workers: 6, microBatches: 12, send: 0.2, jitter: 0.1 };
+  for (const [id, to] of Object.entries(numbers)) await slide(id, to);
   await pick("a-schedule", "chimera");
   await pick("a-scale", "halving");
   await pick("b-schedule", "message-driven");
@@ -125,15 +99,12 @@ async function useIt(page: Page, url: string): Promise<void> {
   await page.evaluate(`document.querySelector("#a-panel .timeline").focus()`);
   await page.keyboard.press("ArrowRight");
   const chosen = () => page.textContent("#a-panel .chosen");
-  assert.equal(
-    await chosen(),
-    "worker 0: 0F0, forward of stage 0, micro-batch 0, from 0 to 1, on the critical path",
-  );
+  const wanted =
+    "worker 0: 0F0, forward of stage 0, micro-batch 0, from 0 to 1, on the critical path";
+  assert.equal(await chosen(), wanted);
   await page.keyboard.press("ArrowDown");
-  assert.equal(
-    await chosen(),
-    "worker 1: bubble from 0 to 1: before its first action (1F0 waits for 0F0)",
-  );
+  const expected = "worker 1: bubble from 0 to 1: before its first action (1F0 waits for 0F0)";
+  assert.equal(await chosen(), expected);
   await page.fill("#forward", "18"); // above its limit: refused where it is seen
   const border = `getComputedStyle(document.querySelector("#forward")).borderTopWidth`;
   assert.equal(await page.evaluate(border), "2px");
@@ -165,29 +136,15 @@ async function useIt(page: Page, url: string): Promise<void> {
     HTMLAnchorElement.prototype.click = () => {};
     document.querySelector('[aria-label="Save as SVG, schedule A"]').click();
   })`);
-  const size = ["--workers", "4", "--micro-batches", "8"];
-  assert.equal(svg, await printedHere("schedule", "1f1b", ...size, "--format", "svg"));
+  assert.equal(svg, await printedHere("schedule", "1f1b", ...SIZE, "--format", "svg"));
   await page.click("#second");
   assert.equal(await page.evaluate(`document.querySelectorAll(".panel").length`), 1);
   await page.click("#second");
-  await page.evaluate(await Deno.readTextFile(new URL("axe.min.js", await npmPackageFolder(AXE))));
-  for (const [colorScheme, width] of [["light", 360], ["dark", 1280]] as const) {
-    await page.emulateMedia({ colorScheme });
-    await page.setViewportSize({ width, height: 800 });
-    const wrong = await page.evaluate<unknown[]>(`axe.run().then(({ violations }) =>
-      violations.map(({ id, nodes }) => [id, nodes.map(({ html }) => html)]))`);
-    assert.deepEqual(wrong, [], `${colorScheme}, ${width} pixels`);
-    assert.equal(await page.evaluate("document.documentElement.scrollWidth"), width);
-  }
+  await assertAccessible(page);
 }
 
-pageTest(
-  "the playground opens from disk, draws every schedule as the command does, keeps its state in " +
-    "the link, is accessible, and asks nobody for anything",
-  (page) =>
-    inFolder(async (folder) => {
-      const file = join(folder, "playground.html");
-      await Deno.writeTextFile(file, await buildPlayground());
-      for (const act of [drawAll, keepState, useIt]) await act(page, pathToFileURL(file).href);
-    }),
-);
+pageTest("the playground draws as the command does, and keeps its state", async (page, folder) => {
+  const file = join(folder, "playground.html");
+  await Deno.writeTextFile(file, await buildPlayground());
+  for (const act of [drawAll, keepState, useIt]) await act(page, pathToFileURL(file).href);
+});

@@ -156,12 +156,11 @@ folderTest("a journal is shown by time, and two are compared actor by actor", as
   const times = steps.map((line) => Number(line.trim().split(/ +/)[0]));
   assert.equal(times[0], 0);
   assert.deepEqual(times, times.toSorted((a, b) => a - b));
-  for (
-    const row of [
-      /^ *[\d.]+ +2 +\d+ +worker-1 +< worker-0#0 Activation +[0-9a-f]{16}$/,
-      / Dispatch +[0-9a-f]{16} +0F0$/,
-    ]
-  ) assert.ok(steps.some((line) => row.test(line)), `${row}`);
+  const rows = [
+    /^ *[\d.]+ +2 +\d+ +worker-1 +< worker-0#0 Activation +[0-9a-f]{16}$/,
+    / Dispatch +[0-9a-f]{16} +0F0$/,
+  ];
+  for (const row of rows) assert.ok(steps.some((line) => row.test(line)), `${row}`);
 });
 
 folderTest("a journal survives kill -9 and replays to its end", async (folder) => {
@@ -217,28 +216,25 @@ Deno.test("--journal is refused without actors or with an invalid file", async (
   await assertRefusals("journal_files", (words) => refusalHere([...train, ...words]));
 });
 
-folderTest(
-  "the exit code of explore is the kind of its failure, and the failure replays",
-  async (folder) => {
-    const journal = join(folder, "failed.jsonl"), scenario = "tests/console/explored.ts";
-    const all = await troupe(0, "explore", "chimera", "--seeds", "4", "--strategy", "pos");
-    assert.match(all, /^4 runs, \d+ of them different, .*\n1 end:\n {2}4 × .*weightsHash/);
-    const failed = await troupe(1, "explore", scenario, "--journal", journal);
-    assert.match(failed, /simulationTest\(.*deviations: \[\{.*"choice":\d\}\]/);
-    const named = /type: deno task troupe replay .* --module tests\/console\/explored\.ts$/;
-    await refusedHere(["replay", journal], named);
-    const again = await troupe(0, "replay", journal, "--module", scenario);
-    assert.match(again, /it failed as then: they came as/);
-    const stuck = await troupe(3, "explore", "tests/console/stuck.ts");
-    assert.match(stuck, /"system" waits for "mute" to answer "Why"/);
-    const once = await troupe(0, "explore", "pipedream", "--seeds", "2", "--seed", "7", "--once");
-    assert.match(once, /^2 runs, .*\n1 end:\n {2}2 × .*weightsHash/);
-    const faults = ["--seeds", "8", "--faults", "crash-before,site"];
-    const lost = await troupe(0, "explore", "1f1b", ...faults);
-    assert.match(lost, /lost: 'worker-\d failed in step 1: "worker-\d" was made to crash'/);
-    await assertRefusals("explore", (words) => refusalHere(["explore", ...words]), { ROOT });
-  },
-);
+folderTest("the exit code of explore is the kind of failure, which replays", async (folder) => {
+  const journal = join(folder, "failed.jsonl"), scenario = "tests/console/explored.ts";
+  const all = await troupe(0, "explore", "chimera", "--seeds", "4", "--strategy", "pos");
+  assert.match(all, /^4 runs, \d+ of them different, .*\n1 end:\n {2}4 × .*weightsHash/);
+  const failed = await troupe(1, "explore", scenario, "--journal", journal);
+  assert.match(failed, /simulationTest\(.*deviations: \[\{.*"choice":\d\}\]/);
+  const named = /type: deno task troupe replay .* --module tests\/console\/explored\.ts$/;
+  await refusedHere(["replay", journal], named);
+  const again = await troupe(0, "replay", journal, "--module", scenario);
+  assert.match(again, /it failed as then: they came as/);
+  const stuck = await troupe(3, "explore", "tests/console/stuck.ts");
+  assert.match(stuck, /"system" waits for "mute" to answer "Why"/);
+  const once = await troupe(0, "explore", "pipedream", "--seeds", "2", "--seed", "7", "--once");
+  assert.match(once, /^2 runs, .*\n1 end:\n {2}2 × .*weightsHash/);
+  const faults = ["--seeds", "8", "--faults", "crash-before,site"];
+  const lost = await troupe(0, "explore", "1f1b", ...faults);
+  assert.match(lost, /lost: 'worker-\d failed in step 1: "worker-\d" was made to crash'/);
+  await assertRefusals("explore", (words) => refusalHere(["explore", ...words]), { ROOT });
+});
 
 /** Refused in one sentence, before anything is begun. */
 const refused = (pattern: RegExp, ...args: string[]) => refusedHere(["replay", ...args], pattern);
@@ -332,50 +328,47 @@ folderTest("the configuration of a journal is checked and bounded", async (folde
   assert.match(await troupe(1, "replay", path, "--code-changed"), limit);
 });
 
-folderTest(
-  "a single actor does not take device, faults or models from a journal",
-  async (folder) => {
-    const { journal } = await journalIn(folder, [...TINY, "--steps", "1"], "local");
-    const records = recordsOf(await Deno.readTextFile(journal));
-    const { payloads, steps } = await readJournal(journal);
-    const first = steps.find(({ actor }) => actor === "worker-0")!;
-    // deno-lint-ignore no-explicit-any -- It is a forger who writes here.
-    const forge = async (change: (init: any) => void): Promise<string> => {
-      const message = structuredClone(payloads.get(first.payload)) as { init: unknown };
-      change(message.init);
-      // The digest is of the message after it was sent.
-      const decoded = decodePayload(message), payload = digestOf(decoded);
-      const forged = (record: Forged) => ({
-        ...{ ...record, payload, ..."is" in record && { is: encodePayload(decoded) } },
-      });
-      return await write(
-        folder,
-        records.map((record) => record.payload === first.payload ? forged(record) : record),
-      );
-    };
-    const alone = ["--actor", "worker-0"], library = join(folder, "evil.so");
-    await Deno.writeTextFile(library, "not a library");
-    const tame = await forge((init) => {
-      init.device.library = library;
-      init.fault = { worker: 0, kind: "exit", afterActions: 0 };
+folderTest("a single actor takes no device, faults or models from a journal", async (folder) => {
+  const { journal } = await journalIn(folder, [...TINY, "--steps", "1"], "local");
+  const records = recordsOf(await Deno.readTextFile(journal));
+  const { payloads, steps } = await readJournal(journal);
+  const first = steps.find(({ actor }) => actor === "worker-0")!;
+  // deno-lint-ignore no-explicit-any -- It is a forger who writes here.
+  const forge = async (change: (init: any) => void): Promise<string> => {
+    const message = structuredClone(payloads.get(first.payload)) as { init: unknown };
+    change(message.init);
+    // The digest is of the message after it was sent.
+    const decoded = decodePayload(message), payload = digestOf(decoded);
+    const forged = (record: Forged) => ({
+      ...{ ...record, payload, ..."is" in record && { is: encodePayload(decoded) } },
     });
-    const said = await troupe(0, "replay", tame, ...alone);
-    assert.match(said, /^worker-0: \d+ messages, \d+ doings and \d+ states as recorded/);
-    const native = await forge((init) => init.device = { name: "native", library });
-    // In a process, which unloads the real library.
-    const { stdout, stderr } = await runTroupe(["replay", native, ...alone]);
-    assert.doesNotMatch(stdout + stderr, /evil|not a library|invalid ELF|file too short/);
-    const elsewhere = await forge((init) => {
-      const model = new TextEncoder().encode("\x0a\x08location\x12\x05/etc/");
-      init.held[0].program.programs[0].models.forward = encodePayload(model);
-    });
-    await refused(/a model of the journal must hold its data/, elsewhere, ...alone);
-    const huge = await forge((init) => {
-      init.held[0].program.programs[0].parameters[0].shape = [2 ** 40];
-    });
-    await refused(/must need at most 4294967296 bytes/, huge, ...alone);
-  },
-);
+    return await write(
+      folder,
+      records.map((record) => record.payload === first.payload ? forged(record) : record),
+    );
+  };
+  const alone = ["--actor", "worker-0"], library = join(folder, "evil.so");
+  await Deno.writeTextFile(library, "not a library");
+  const tame = await forge((init) => {
+    init.device.library = library;
+    init.fault = { worker: 0, kind: "exit", afterActions: 0 };
+  });
+  const said = await troupe(0, "replay", tame, ...alone);
+  assert.match(said, /^worker-0: \d+ messages, \d+ doings and \d+ states as recorded/);
+  const native = await forge((init) => init.device = { name: "native", library });
+  // In a process, which unloads the real library.
+  const { stdout, stderr } = await runTroupe(["replay", native, ...alone]);
+  assert.doesNotMatch(stdout + stderr, /evil|not a library|invalid ELF|file too short/);
+  const elsewhere = await forge((init) => {
+    const model = new TextEncoder().encode("\x0a\x08location\x12\x05/etc/");
+    init.held[0].program.programs[0].models.forward = encodePayload(model);
+  });
+  await refused(/a model of the journal must hold its data/, elsewhere, ...alone);
+  const huge = await forge((init) => {
+    init.held[0].program.programs[0].parameters[0].shape = [2 ** 40];
+  });
+  await refused(/must need at most 4294967296 bytes/, huge, ...alone);
+});
 
 /** Runs until weights become infinite in step 1; returns what the folder then has. */
 async function failIn(folder: string, ...args: string[]): Promise<string[]> {
@@ -432,17 +425,16 @@ folderTest("a black box that was cut or changed is refused in a sentence", async
   assert.ok(bytes.length <= 2 ** 26);
   const replaced = (at: number, value: number) => bytes.with(at, value);
   const version = new TextDecoder("latin1").decode(bytes.subarray(0, 4096)).indexOf(facts.package);
-  for (
-    const [changed, sentence] of [
-      [bytes.subarray(0, 20), /it must have 36 to 67108864 bytes, received 20/],
-      [bytes.subarray(0, -1), /it must have \d+ bytes, received \d+/],
-      [replaced(36, 0), /its head must hold the facts of a run, received other bytes/],
-      [replaced(23, 0x7f), /its first step must be a whole number, received /],
-      [replaced(version, 0x39), /its package version must be .*, received 9/],
-      // A record of the supervisor, who is the first, from another worker than those of the run.
-      [replaced(4096 + 4, 9), /its records must be as they were written, received other bytes/],
-    ] as const
-  ) {
+  const cases = [
+    [bytes.subarray(0, 20), /it must have 36 to 67108864 bytes, received 20/],
+    [bytes.subarray(0, -1), /it must have \d+ bytes, received \d+/],
+    [replaced(36, 0), /its head must hold the facts of a run, received other bytes/],
+    [replaced(23, 0x7f), /its first step must be a whole number, received /],
+    [replaced(version, 0x39), /its package version must be .*, received 9/],
+    // A record of the supervisor, who is the first, from another worker than those of the run.
+    [replaced(4096 + 4, 9), /its records must be as they were written, received other bytes/],
+  ] as const;
+  for (const [changed, sentence] of cases) {
     await Deno.writeFile(bad, changed);
     await refusedHere(["replay", bad, "--actor", "worker-1"], sentence);
   }
@@ -450,56 +442,43 @@ folderTest("a black box that was cut or changed is refused in a sentence", async
   await refusedHere(["replay", box], /--actor must name a worker, received none/);
 });
 
-folderTest(
-  "workers of a loss and of a killed program replay, and a changed bit is found",
-  async (folder) => {
-    const out = join(folder, "run"), moved = join(folder, "moved"), box = join(moved, "black-box");
-    const how = words`--workers 2 --replicas 2 --steps 99999 --checkpoint-every 4 --out ${out}`;
-    const recorded = words`--isolation process --json --black-box=1`;
-    const run = new Running([...TRAIN, ...TINY, ...how, ...recorded]);
-    await run.printed("stdout", /"step":16,/);
-    Deno.kill(childProcesses(run.pid).at(-1)!, "SIGKILL");
-    // The processes that remain write the next file.
-    await run.printed("stderr", /the run continues on 4 workers/);
-    const seen = run.stdout.split("\n").length;
-    await run.printed("stdout", new RegExp(`(.*\n){${seen + 8}}`));
-    run.kill();
-    await run.end(HANG_LIMIT_MS);
-    await Deno.rename(out, moved);
-    const lost = await troupe(0, "replay", `${box}.lost`, "--actor", "worker-0");
-    assert.match(lost, /^(step \d+: .*\n)+worker-0: \d+ messages .*\nWhat the other actors .*\n$/);
-    const said = await troupe(0, "replay", box, "--actor", "worker-1");
-    assert.match(
-      said,
-      /\nworker-1: \d+ messages of steps \d+ to \d+, .*; [1-9]\d* answers as /,
-    );
-    assert.doesNotMatch(said, /\nAt the last message it fails/);
-    assert.match(said, /\nWhat the other actors sent is the same when computed again\.\n$/);
-    await Deno.writeFile(box, withFlippedBit(box));
-    const flipped = await troupe(1, "replay", box, "--actor", "worker-1");
-    assert.match(
-      flipped,
-      /\nDifferent from the record: (Loss to supervisor|Gradient to worker-0) in /,
-    );
-    assert.match(
-      flipped,
-      /\n1 messages differ .* the first is Activation from worker-0 to worker-1 /,
-    );
-  },
-);
+folderTest("workers of a loss and of a kill replay, and a changed bit is found", async (folder) => {
+  const out = join(folder, "run"), moved = join(folder, "moved"), box = join(moved, "black-box");
+  const how = words`--workers 2 --replicas 2 --steps 99999 --checkpoint-every 4 --out ${out}`;
+  const recorded = words`--isolation process --json --black-box=1`;
+  const run = new Running([...TRAIN, ...TINY, ...how, ...recorded]);
+  await run.printed("stdout", /"step":16,/);
+  Deno.kill(childProcesses(run.pid).at(-1)!, "SIGKILL");
+  // The processes that remain write the next file.
+  await run.printed("stderr", /the run continues on 4 workers/);
+  const seen = run.stdout.split("\n").length;
+  await run.printed("stdout", new RegExp(`(.*\n){${seen + 8}}`));
+  run.kill();
+  await run.end(HANG_LIMIT_MS);
+  await Deno.rename(out, moved);
+  const lost = await troupe(0, "replay", `${box}.lost`, "--actor", "worker-0");
+  assert.match(lost, /^(step \d+: .*\n)+worker-0: \d+ messages .*\nWhat the other actors .*\n$/);
+  const said = await troupe(0, "replay", box, "--actor", "worker-1");
+  assert.match(said, /\nworker-1: \d+ messages of steps \d+ to \d+, .*; [1-9]\d* answers as /);
+  assert.doesNotMatch(said, /\nAt the last message it fails/);
+  assert.match(said, /\nWhat the other actors sent is the same when computed again\.\n$/);
+  await Deno.writeFile(box, withFlippedBit(box));
+  const flipped = await troupe(1, "replay", box, "--actor", "worker-1");
+  const told = /\nDifferent from the record: (Loss to supervisor|Gradient to worker-0) in /;
+  assert.match(flipped, told);
+  const sentence = /\n1 messages differ .* the first is Activation from worker-0 to worker-1 /;
+  assert.match(flipped, sentence);
+});
 
-folderTest(
-  "sums that threads share are computed again, for the round of the record",
-  async (folder) => {
-    const how = words`--workers 2 --replicas 2 --steps 99999 --checkpoint-every 4 --out ${folder}`;
-    const run = new Running([...TRAIN, ...TINY, ...how, "--json", "--black-box=1"]);
-    await run.printed("stdout", /"step":10,/);
-    run.kill();
-    await run.end(HANG_LIMIT_MS);
-    const said = await troupe(0, "replay", join(folder, "black-box"), "--actor", "worker-1");
-    assert.match(said, /, [1-9]\d* of them computed again; [1-9]\d* answers as recorded\n/);
-  },
-);
+folderTest("sums that threads share are computed again for the recorded round", async (folder) => {
+  const how = words`--workers 2 --replicas 2 --steps 99999 --checkpoint-every 4 --out ${folder}`;
+  const run = new Running([...TRAIN, ...TINY, ...how, "--json", "--black-box=1"]);
+  await run.printed("stdout", /"step":10,/);
+  run.kill();
+  await run.end(HANG_LIMIT_MS);
+  const said = await troupe(0, "replay", join(folder, "black-box"), "--actor", "worker-1");
+  assert.match(said, /, [1-9]\d* of them computed again; [1-9]\d* answers as recorded\n/);
+});
 
 folderTest("a run that ends well or has short actions leaves no black box", async (folder) => {
   assert.ok(!(await failIn(folder)).includes("black-box"));

@@ -120,35 +120,32 @@ folderTest("a run of Troupe 0.1 has its checkpoints and their config", async (fo
   }
 });
 
-folderTest(
-  "metrics are continued after a step, and an evaluation is written once",
-  async (folder) => {
-    const path = join(folder, "metrics.jsonl"), fail = (line: string) => assert.fail(line);
-    const goOn = (after: number, ...more: Metrics[]) => {
-      using file = continueMetrics(path, after, fail);
-      more.forEach((one) => file.add(one));
-    };
-    const all = [
-      ...[measured(0, 6, "evaluation"), measured(1, 5), measured(2, 4)],
-      ...[measured(2, 4.5, "evaluation"), measured(3, 3), measured(4, 2)],
-    ];
-    {
-      using file = createMetrics(path, fail);
-      all.forEach((one) => file.add(one));
-    }
-    assert.throws(() => createMetrics(path, fail), Deno.errors.AlreadyExists);
-    const third = [measured(3, 3), measured(3, 3.5, "evaluation")];
-    goOn(2, measured(2, 4.5, "evaluation"), ...third); // as a run that goes on begins
-    assert.deepEqual(metricsIn(folder), [...all.slice(0, 4), ...third]);
-    goOn(1, measured(1, 4, "evaluation")); // of a step that was not evaluated before
-    assert.deepEqual(metricsIn(folder), [...all.slice(0, 2), measured(1, 4, "evaluation")]);
-    goOn(2, measured(2, 3, "evaluation")); // the last line is of an earlier step
-    assert.deepEqual(metricsIn(folder).at(-1), measured(2, 3, "evaluation"));
-    await Deno.writeTextFile(path, "no line\n");
-    assert.throws(() => continueMetrics(path, 2, fail), /^SyntaxError: .*each line must be a JSON/);
-    assert.equal(await Deno.readTextFile(path), "no line\n");
-  },
-);
+folderTest("metrics continue after a step, and an evaluation is written once", async (folder) => {
+  const path = join(folder, "metrics.jsonl"), fail = (line: string) => assert.fail(line);
+  const goOn = (after: number, ...more: Metrics[]) => {
+    using file = continueMetrics(path, after, fail);
+    more.forEach((one) => file.add(one));
+  };
+  const all = [
+    ...[measured(0, 6, "evaluation"), measured(1, 5), measured(2, 4)],
+    ...[measured(2, 4.5, "evaluation"), measured(3, 3), measured(4, 2)],
+  ];
+  {
+    using file = createMetrics(path, fail);
+    all.forEach((one) => file.add(one));
+  }
+  assert.throws(() => createMetrics(path, fail), Deno.errors.AlreadyExists);
+  const third = [measured(3, 3), measured(3, 3.5, "evaluation")];
+  goOn(2, measured(2, 4.5, "evaluation"), ...third); // as a run that goes on begins
+  assert.deepEqual(metricsIn(folder), [...all.slice(0, 4), ...third]);
+  goOn(1, measured(1, 4, "evaluation")); // of a step that was not evaluated before
+  assert.deepEqual(metricsIn(folder), [...all.slice(0, 2), measured(1, 4, "evaluation")]);
+  goOn(2, measured(2, 3, "evaluation")); // the last line is of an earlier step
+  assert.deepEqual(metricsIn(folder).at(-1), measured(2, 3, "evaluation"));
+  await Deno.writeTextFile(path, "no line\n");
+  assert.throws(() => continueMetrics(path, 2, fail), /^SyntaxError: .*each line must be a JSON/);
+  assert.equal(await Deno.readTextFile(path), "no line\n");
+});
 
 folderTest("a refused run leaves no folder, and no number is used twice", async (folder) => {
   const runs = join(folder, "runs");
@@ -315,10 +312,8 @@ folderTest("runs are compared by results, configuration and losses", async (fold
     assert.match(await printedHere("compare", one, two), /\n\nloss\n/, "not all are nats");
   }
 
-  const chart = textChart(
-    [...readCurves(await readRun(one)), ...readCurves(await readRun(two))],
-    40,
-  );
+  const [first, second] = [await readRun(one), await readRun(two)].map((run) => readCurves(run));
+  const chart = textChart([...first!, ...second!], 40);
   assert.ok(chart.every((line) => [...line].length <= 40), chart.join("\n"));
   assert.deepEqual(chart.slice(-2), ["  · one, o held-out", "  + two, x held-out"]);
   assert.ok("·o+x".split("").every((mark) => chart.slice(0, 13).join("").includes(mark)));

@@ -116,9 +116,7 @@ folderTest("a disk that is full for metrics does not stop the run", async (folde
 
 runTest("files removed during a run are reported once and created again", async (train, out) => {
   const metrics = join(out, "metrics.jsonl"), recursive = true, steps = 20;
-  for (
-    const [path, ...said] of [[metrics, metrics], [out, metrics, `${out} or its lock`]]
-  ) {
+  for (const [path, ...said] of [[metrics, metrics], [out, metrics, `${out} or its lock`]]) {
     await Deno.mkdir(out, { recursive });
     await Deno.remove(out, { recursive });
     const watch = setInterval(() => {
@@ -149,10 +147,8 @@ runTest("a disk that is full for run.json is refused, and all files stay", async
   const resume = [...train, "--resume", out, "--steps", "4", "--json", "--runtime", "local"];
   const { code, stdout, stderr } = await runWithin(2, ["train", ...resume]);
   assert.deepEqual([code, stdout], [2, ""], stderr);
-  assert.match(
-    stderr,
-    /^Cannot begin the run in \S+: its disk must be writable and have room, [^\n]+\n$/,
-  );
+  const said = /^Cannot begin the run in \S+: its disk must be writable and have room, [^\n]+\n$/;
+  assert.match(stderr, said);
   assert.equal(await Deno.readTextFile(join(out, "run.json")), before);
   assert.deepEqual(await namesIn(out), names);
 });
@@ -237,18 +233,12 @@ folderTest("runs without --out get separate folders, also at the same time", asy
   const lines = [
     ...["plot gpt-1", "compare gpt-1 gpt-2", "runs gpt-1", `train --resume gpt-1 ${data}`],
     ...["trace summary gpt-1", "generate --from gpt-1 --tokens 1 --device reference"],
-    ...[
-      "export gpt-1 --format onnx --out x.onnx",
-      "trace summary gpt-2",
-      `train --resume gtp-1 ${data}`,
-      `${train.join(" ")} --json`,
-      "runs empty",
-    ],
+    ...["export gpt-1 --format onnx --out x.onnx", "trace summary gpt-2"],
+    ...[`train --resume gtp-1 ${data}`, `${train.join(" ")} --json`, "runs empty"],
   ];
   const entry = join(ROOT, "tests", "console", "run_files", "commands_entry.ts");
-  const { stdout, stderr } = await runProgram(Deno.execPath(), ["run", "-A", entry, ...lines], {
-    cwd: folder,
-  });
+  const run = ["run", "-A", entry, ...lines];
+  const { stdout, stderr } = await runProgram(Deno.execPath(), run, { cwd: folder });
   assert.equal(stderr, "");
   const outcomes: Outcome[] = JSON.parse(stdout);
   assert.deepEqual(outcomes.map(({ code }) => code), [0, 0, 0, 0, 0, 0, 0, 2, 2, 0, 0], stdout);
@@ -290,10 +280,9 @@ runTest("a folder with checkpoints is refused, resumed or overwritten", async (t
 
   // From an earlier step there would be two runs side by side.
   const back = ["--resume", join(out, "step-00000001")];
-  await refuses(
-    steps(3, ...back),
-    /^Cannot resume from \S+: it must be the newest checkpoint of its folder, received one before step 3; name another folder with --out, or remove the later ones with --overwrite$/,
-  );
+  const refusal =
+    /^Cannot resume from \S+: it must be the newest checkpoint of its folder, received one before step 3; name another folder with --out, or remove the later ones with --overwrite$/;
+  await refuses(steps(3, ...back), refusal);
   await trainHere(steps(2, ...back, "--overwrite"));
   assert.equal(await saved(), "notes.txt,1,2");
 

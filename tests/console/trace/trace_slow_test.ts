@@ -126,82 +126,76 @@ const RUNS: readonly Partial<TrainOptions>[] = [
 
 for (const options of RUNS) {
   const { schedule, runtime = "local" } = options;
-  folderTest(
-    `a trace of ${schedule} in ${runtime} has every action once, and its flows`,
-    async (folder) => {
-      const path = join(folder, "trace.json");
-      const happenings = await happeningsOf(options);
-      assert.equal(traced(path, happenings), "");
-      const events = eventsOf(await Deno.readTextFile(path));
-      for (const [step, traces] of tracesOf(happenings)) {
-        const work = events.filter((event) => isWork(event) && event.args.step === step);
-        assert.deepEqual(
-          work.map(({ tid, name }) => `${tid} ${name}`),
-          traces.flatMap((list, worker) => list.map(({ name }) => `${worker} ${name}`)),
-          `step ${step}`,
-        );
-      }
-      const [starts, ends] = flowsIn(events);
-      assert.deepEqual(starts.map(({ id }) => id), ends.map(({ id }) => id));
-      assert.equal(new Set(starts.map(({ id }) => id)).size, starts.length);
-      assert.equal(starts.length === 0, runtime === "serial");
-      for (const { ts, tid, pid } of [...starts, ...ends]) {
-        // A viewer binds a flow to the work at its time.
-        const at = events.filter((one) => isWork(one) && one.tid === tid && one.pid === pid);
-        assert.ok(at.some((one) => one.ts <= ts && ts <= one.ts + one.dur + 1e-3));
-      }
-      for (const [i, { ts, tid, name }] of starts.entries()) {
-        assert.ok(ts <= ends[i]!.ts && tid !== ends[i]!.tid, `${name} arrives after it was sent`);
-      }
+  folderTest(`a trace of ${schedule} in ${runtime} has actions and flows once`, async (folder) => {
+    const path = join(folder, "trace.json");
+    const happenings = await happeningsOf(options);
+    assert.equal(traced(path, happenings), "");
+    const events = eventsOf(await Deno.readTextFile(path));
+    for (const [step, traces] of tracesOf(happenings)) {
+      const work = events.filter((event) => isWork(event) && event.args.step === step);
       assert.deepEqual(
-        Array.from(openTrace(path).steps, ({ step, traces }) => [step, bare(traces)]),
-        tracesOf(happenings).map(([step, traces]) => [step, bare(traces)]),
-        "what is read back",
+        work.map(({ tid, name }) => `${tid} ${name}`),
+        traces.flatMap((list, worker) => list.map(({ name }) => `${worker} ${name}`)),
+        `step ${step}`,
       );
-      const names = new Set(events.map(({ name }) => name));
-      const memory = runtime === "serial" ? [] : ["memory of worker 0"];
-      for (const name of ["loss", "tokens/s", "evaluation", "end", ...memory]) {
-        assert.ok(names.has(name), name);
-      }
-    },
-  );
+    }
+    const [starts, ends] = flowsIn(events);
+    assert.deepEqual(starts.map(({ id }) => id), ends.map(({ id }) => id));
+    assert.equal(new Set(starts.map(({ id }) => id)).size, starts.length);
+    assert.equal(starts.length === 0, runtime === "serial");
+    for (const { ts, tid, pid } of [...starts, ...ends]) {
+      // A viewer binds a flow to the work at its time.
+      const at = events.filter((one) => isWork(one) && one.tid === tid && one.pid === pid);
+      assert.ok(at.some((one) => one.ts <= ts && ts <= one.ts + one.dur + 1e-3));
+    }
+    for (const [i, { ts, tid, name }] of starts.entries()) {
+      assert.ok(ts <= ends[i]!.ts && tid !== ends[i]!.tid, `${name} arrives after it was sent`);
+    }
+    assert.deepEqual(
+      Array.from(openTrace(path).steps, ({ step, traces }) => [step, bare(traces)]),
+      tracesOf(happenings).map(([step, traces]) => [step, bare(traces)]),
+      "what is read back",
+    );
+    const names = new Set(events.map(({ name }) => name));
+    const memory = runtime === "serial" ? [] : ["memory of worker 0"];
+    for (const name of ["loss", "tokens/s", "evaluation", "end", ...memory]) {
+      assert.ok(names.has(name), name);
+    }
+  });
 }
 
-folderTest(
-  "a summary has the shares of each worker and the causes of its waits",
-  async (folder) => {
-    const path = join(folder, "trace.json");
-    await write(path);
-    const { steps, firstStep, lastStep, seconds, workers } = summarizeTrace(openTrace(path), path);
-    let total = 0, busy = 0, waited = 0;
-    for (const { traces } of openTrace(path).steps) {
-      const { start, end, workers: [first] } = readStep(traces);
-      total += end - start;
-      busy += first!.busyMs;
-      for (const { by, start, end } of first!.gaps) if (by?.worker === 1) waited += end - start;
-    }
-    assert.deepEqual([steps, firstStep, lastStep], [STEPS, 1, STEPS]);
-    assert.ok(Math.abs(seconds - total / 1000) < 1e-9);
-    const [first] = workers;
-    assert.ok(Math.abs(first!.busy - busy / total) < 1e-9);
-    assert.ok(first!.waitsFor.every(({ worker }) => worker === 1));
-    const shares = first!.waitsFor.map(({ share }) => share);
-    assert.deepEqual(shares, shares.toSorted((a, b) => b - a));
-    assert.ok(Math.abs(shares.reduce((sum, share) => sum + share, 0) - waited / total) < 1e-9);
-    for (const { busy, optimizer, communication, gaps, bubble, durations, actions } of workers) {
-      const reduce = communication - gaps.reduce - gaps.message;
-      assert.ok(Math.abs(busy + optimizer + reduce + bubble - 1) < 1e-9);
-      assert.deepEqual([durations.F!.count, durations.B!.count], [4 * STEPS, 4 * STEPS]);
-      assert.equal(actions, 8 * STEPS);
-      assert.ok(durations.F!.p50Ms <= durations.F!.p95Ms);
-    }
-    const said = await printedHere("trace", "summary", path);
-    assert.match(said, /\nTimes overlap: .* a row can exceed 100 %\.\n/);
-    assert.match(said, /^gpt2?, 1f1b, 2 workers: 3 steps of 1 to 3, [\d.]+ s\n/);
-    assert.match(said, /^worker 1 waited for .*worker 0: 0[BF] \([\d.]+ %\)/m);
-    assert.equal(JSON.parse(await printedHere("trace", "summary", path, "--json")).steps, STEPS);
-  },
-);
+folderTest("a summary has the shares of each worker, and the causes of waits", async (folder) => {
+  const path = join(folder, "trace.json");
+  await write(path);
+  const { steps, firstStep, lastStep, seconds, workers } = summarizeTrace(openTrace(path), path);
+  let total = 0, busy = 0, waited = 0;
+  for (const { traces } of openTrace(path).steps) {
+    const { start, end, workers: [first] } = readStep(traces);
+    total += end - start;
+    busy += first!.busyMs;
+    for (const { by, start, end } of first!.gaps) if (by?.worker === 1) waited += end - start;
+  }
+  assert.deepEqual([steps, firstStep, lastStep], [STEPS, 1, STEPS]);
+  assert.ok(Math.abs(seconds - total / 1000) < 1e-9);
+  const [first] = workers;
+  assert.ok(Math.abs(first!.busy - busy / total) < 1e-9);
+  assert.ok(first!.waitsFor.every(({ worker }) => worker === 1));
+  const shares = first!.waitsFor.map(({ share }) => share);
+  assert.deepEqual(shares, shares.toSorted((a, b) => b - a));
+  assert.ok(Math.abs(shares.reduce((sum, share) => sum + share, 0) - waited / total) < 1e-9);
+  for (const { busy, optimizer, communication, gaps, bubble, durations, actions } of workers) {
+    const reduce = communication - gaps.reduce - gaps.message;
+    assert.ok(Math.abs(busy + optimizer + reduce + bubble - 1) < 1e-9);
+    assert.deepEqual([durations.F!.count, durations.B!.count], [4 * STEPS, 4 * STEPS]);
+    assert.equal(actions, 8 * STEPS);
+    assert.ok(durations.F!.p50Ms <= durations.F!.p95Ms);
+  }
+  const said = await printedHere("trace", "summary", path);
+  assert.match(said, /\nTimes overlap: .* a row can exceed 100 %\.\n/);
+  assert.match(said, /^gpt2?, 1f1b, 2 workers: 3 steps of 1 to 3, [\d.]+ s\n/);
+  assert.match(said, /^worker 1 waited for .*worker 0: 0[BF] \([\d.]+ %\)/m);
+  assert.equal(JSON.parse(await printedHere("trace", "summary", path, "--json")).steps, STEPS);
+});
 
 Deno.test("a summary has medians of durations, also for steps without length", () => {
   const head = { model: "gpt", schedule: "1f1b", runtime: "local", replicas: 1, workers: 1 };
@@ -344,17 +338,9 @@ const FAILURE = { type: "failure", step: 3, actor: "worker-1", reason: "gone", t
 
 /** The move of a run to three workers. */
 const RESIZE = {
-  type: "resize",
-  cause: "lost",
-  actor: "worker-1",
-  step: 4,
-  time: 6,
-  from: 4,
-  to: { pipelines: 1, depth: 3, copies: 2 },
-  movedBytes: 8,
-  retaken: 1,
-  seconds: 1,
-} as const;
+  ...{ type: "resize", cause: "lost", actor: "worker-1", step: 4, time: 6, from: 4 } as const,
+  ...{ to: { pipelines: 1, depth: 3, copies: 2 }, movedBytes: 8, retaken: 1, seconds: 1 },
+};
 
 /** Registers a test of a timeline. */
 const timelineTest = (

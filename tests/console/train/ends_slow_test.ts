@@ -162,10 +162,8 @@ test("a reader that exits ends a command quietly, a full disk with an error mess
   }
   const full = await shell(`"$0" run -A cli.ts ${list} > /dev/full`);
   assert.equal(full.code, 2);
-  assert.match(
-    full.stderr,
-    /^Cannot use standard output: .* No space left on device; free space [^\n]*\n$/,
-  );
+  const said = /^Cannot use standard output: .* No space left on device; free space [^\n]*\n$/;
+  assert.match(full.stderr, said);
   const lines = "schedule list" + "' exhausted '" + list + " --out cli.tmp' 'plot gpt-1";
   const few = await shell(
     `ulimit -n 300; "$0" run -A tests/console/run_files/commands_entry.ts '${lines}'`,
@@ -276,10 +274,9 @@ folderTest("a loss that is not finite ends the run; its checkpoint stays", async
   const how = words`--steps 9 --checkpoint-every 1`;
   const { out, code, stdout, stderr } = await trainAtRate(folder, "1e30", ...how);
   assert.equal(code, 1);
-  assert.match(
-    stderr,
-    /^Cannot take step 2: loss and gradients must be finite, received loss .*; lower the learning rate, or resume from the last checkpoint\n$/,
-  );
+  const said =
+    /^Cannot take step 2: loss and gradients must be finite, received loss .*; lower the learning rate, or resume from the last checkpoint\n$/;
+  assert.match(stderr, said);
   assert.deepEqual(jsonLines(stdout).map(({ step }) => step), [1]);
   assert.deepEqual(await savedIn(out), ["step-00000001"]);
   assert.equal((await readCheckpoint(out))!.step, 1);
@@ -299,10 +296,9 @@ test("a full disk ends the run with code 1; its checkpoint stays complete", asyn
   const resume = words`--resume ${out} --tokens ${tokens} --steps 4 --device reference --json`;
   const { code, stdout, stderr } = await runWithin(128, ["train", ...resume]);
   assert.equal(code, 1, stderr);
-  assert.match(
-    stderr,
-    /\nCannot write the checkpoint .*step-00000004: its disk must have room .*, received File too large .*; the checkpoints before it stay\n$/,
-  );
+  const said =
+    /\nCannot write the checkpoint .*step-00000004: its disk must have room .*, received File too large .*; the checkpoints before it stay\n$/;
+  assert.match(stderr, said);
   assert.deepEqual(jsonLines(stdout).map(({ step }) => step), [3, 4]);
   assert.deepEqual(await savedIn(out), ["step-00000002"]);
   assert.equal((await readCheckpoint(out))!.step, 2);

@@ -5,20 +5,19 @@ import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { LLAMA as FAMILY, parseConfig } from "../../../actors/checkpoints/hugging_face.ts";
 import { findTorch } from "../../../bench/peers.ts";
-import { exportCommand } from "../../../console/commands/export.ts";
 import { folderTest } from "../../in_folder.ts";
 import { distance, EXPECTED, hfPath, logitsOf } from "../../hugging_face.ts";
 import {
+  assertLosses,
   bitsOf,
-  inFolder,
+  exportTo,
   type Line,
+  printedByTorch,
   printedHere,
   readJson,
   refusal,
   refusalHere,
   refuses,
-  ROOT,
-  runProgram,
   TINY,
   trainHere,
   words,
@@ -37,60 +36,35 @@ const FINE_TUNE = words`
   --micro-batch-size ${microBatch} --micro-batches ${microBatches} --device native`;
 
 const torch = await findTorch().catch(() => undefined);
-
-/** The logits of a folder as the program of the fixture computes them. */
-async function pytorchLogits(folder: string): Promise<number[][]> {
-  const args = [join(ROOT, "tests/fixtures/make_hugging_face.py"), "read", folder];
-  const env = { OMP_NUM_THREADS: "1", PYTHONDONTWRITEBYTECODE: "1" };
-  const { code, stdout, stderr } = await runProgram(torch!, args, { env });
-  assert.equal(code, 0, stderr);
-  return JSON.parse(stdout);
-}
-
-/** Exports a run or a folder as one of Hugging Face's. */
-const exportTo = (out: string, from: string) =>
-  exportCommand.run([from, "--format", "hf", "--out", out], { begin: () => {} });
-
-/** Compares the losses of a run with losses of PyTorch. */
-function assertNear(lines: readonly Line[], expected: readonly number[]): void {
-  const losses = lines.flatMap(({ loss }) => loss === undefined ? [] : loss as number);
-  assert.equal(losses.length, expected.length);
-  const worst = Math.max(...losses.map((loss, i) => Math.abs(loss / expected[i]! - 1)));
-  assert.ok(worst < 1e-5, `${worst} off`);
-}
+const TORCH = { isThere: torch !== undefined, reason: "Debian's python3-torch" };
 
 /** Fine-tunes the tied model for 20 steps, and exports it. */
 async function fineTuned(folder: string): Promise<{ lines: Line[]; out: string }> {
   const run = join(folder, "run"), out = join(folder, "out");
   const args = words`${FINE_TUNE} --weights ${hfPath("tied")} --steps 20 --out ${run}`;
   const { lines } = await trainHere(args);
-  await exportTo(out, run);
+  await exportTo("hf", run, out);
   return { lines, out };
 }
 
 folderTest("20 steps from the weights of a folder have the losses of PyTorch", async (folder) => {
   const { lines, out } = await fineTuned(folder);
-  assertNear(lines, float32);
+  assertLosses(lines, float32);
   const moved = distance(await logitsOf(out), EXPECTED.logits.tied!);
   assert.ok(moved > 1e-2, "the exported model has learnt");
 });
 
-testNeeding(
-  { isThere: torch !== undefined, reason: "Debian's python3-torch" },
-  "a model fine-tuned by Troupe has the same logits in PyTorch",
-  () =>
-    inFolder(async (folder) => {
-      const { out } = await fineTuned(folder);
-      const worst = distance(await logitsOf(out), await pytorchLogits(out));
-      assert.ok(worst < 1e-4, `${worst} off`);
-    }),
-);
+folderTest("a model fine-tuned by Troupe has the same logits in PyTorch", async (folder) => {
+  const { out } = await fineTuned(folder);
+  const worst = distance(await logitsOf(out), await printedByTorch(torch, "read", out));
+  assert.ok(worst < 1e-4, `${worst} off`);
+}, (name, fn) => testNeeding(TORCH, name, fn));
 
 folderTest("BF16 shards train as the same numbers in F32, also in slices", async (folder) => {
   for (const [name, slices] of [["sharded_bf16", 1], ["untied_f16", 3]] as const) {
     const out = join(folder, name), runtime = slices === 1 ? "workers" : "local";
     const run = words`${FINE_TUNE} --steps 2 --schedule gpipe --head-slices ${slices} --weights`;
-    await exportTo(out, hfPath(name));
+    await exportTo("hf", hfPath(name), out);
     const narrow = await trainHere(words`${run} ${hfPath(name)} --workers 2 --runtime ${runtime}`);
     const same = await trainHere(words`${run} ${out}`);
     assert.deepEqual(bitsOf(narrow.lines), bitsOf(same.lines), name);
@@ -106,23 +80,20 @@ folderTest("a typed size must equal the folder's", async (folder) => {
   await trainHere(words`${FINE_TUNE} --weights ${file} --seq 8 --layers 2 --steps 1`);
 });
 
-folderTest(
-  "without a tokenizer, the tokens of a folder must be those of a built-in tokenizer",
-  async (folder) => {
-    const text = join(folder, "text.txt"), run = join(folder, "run"), out = join(folder, "out");
-    await Deno.writeTextFile(text, "Fellow citizens of the Senate. ".repeat(40));
-    await trainHere(words`${TINY} --text ${text} --steps 1 --out ${run}`);
-    await exportTo(out, run);
-    await Deno.remove(join(out, "tokenizer.json"));
-    const tune = words`--text ${text} --micro-batch-size 2 --device reference --steps 1 --weights`;
-    const { last } = await trainHere(words`${tune} ${out} --out ${join(folder, "tuned")}`);
-    const { tokenizer, flags } = await readJson(last.checkpoint as string, "config.json");
-    assert.deepEqual([tokenizer, flags.tokenizer], ["bytes", "bytes"]);
-    const whose =
-      /^Cannot use the tokens of a text with --weights: --tokenizer must say what made those of/;
-    await refuses([...tune, hfPath("tied")], whose);
-  },
-);
+folderTest("without a tokenizer, a folder's tokens must be a built-in one's", async (folder) => {
+  const text = join(folder, "text.txt"), run = join(folder, "run"), out = join(folder, "out");
+  await Deno.writeTextFile(text, "Fellow citizens of the Senate. ".repeat(40));
+  await trainHere(words`${TINY} --text ${text} --steps 1 --out ${run}`);
+  await exportTo("hf", run, out);
+  await Deno.remove(join(out, "tokenizer.json"));
+  const tune = words`--text ${text} --micro-batch-size 2 --device reference --steps 1 --weights`;
+  const { last } = await trainHere(words`${tune} ${out} --out ${join(folder, "tuned")}`);
+  const { tokenizer, flags } = await readJson(last.checkpoint as string, "config.json");
+  assert.deepEqual([tokenizer, flags.tokenizer], ["bytes", "bytes"]);
+  const whose =
+    /^Cannot use the tokens of a text with --weights: --tokenizer must say what made those of/;
+  await refuses([...tune, hfPath("tied")], whose);
+});
 
 /** A Llama in a folder of Hugging Face: trained, read, written, and refused. */
 
@@ -140,15 +111,15 @@ const LLAMA_RUN = words`
 folderTest("a Llama trains as in PyTorch, and generates like its export", async (folder) => {
   const run = join(folder, "run"), out = join(folder, "out");
   const args = words`${LLAMA_RUN} --steps 30 --workers 2 --schedule 1f1b --out ${run}`;
-  assertNear((await trainHere(args)).lines, LLAMA_EXPECTED.float32);
-  await exportTo(out, run);
+  assertLosses((await trainHere(args)).lines, LLAMA_EXPECTED.float32);
+  await exportTo("hf", run, out);
   const generate = (from: string) =>
     printedHere(...words`generate --from ${from} --ids 7,35,80 --tokens 20 --device native`);
   assert.equal(await generate(run), await generate(out));
 });
 
 folderTest("a Llama that is read and exported equals its folder, byte for byte", async (out) => {
-  await exportTo(join(out, "hf"), LLAMA);
+  await exportTo("hf", LLAMA, join(out, "hf"));
   const config = await readJson(out, "hf", "config.json"), file = "model.safetensors";
   assert.equal(JSON.stringify(config), JSON.stringify(LLAMA_CONFIG));
   const [ours, theirs] = [join(out, "hf"), LLAMA].map((path) => Deno.readFile(join(path, file)));
@@ -200,42 +171,39 @@ async function writeFiles(folder: string) {
   return { tokenizer, text, flags: ["--text", text, "--tokenizer", tokenizer] };
 }
 
-folderTest(
-  "a run on a tokenizer.json resumes and is exported without naming it",
-  async (folder) => {
-    const { tokenizer, text, flags } = await writeFiles(folder), run = join(folder, "run");
-    const whole = await trainHere(words`${TINY} ${flags} --steps 4`);
-    const step = join(run, "step-00000002");
-    await trainHere(words`${TINY} ${flags} --steps 2 --out ${run}`);
-    await Deno.remove(tokenizer);
-    const config = await readJson(step, "config.json");
-    assert.deepEqual([config.tokenizer, config.vocab], ["tokenizer.json", 8]);
-    assert.equal(config.flags.tokenizer, undefined, "no path is among the flags");
-    assert.match(config.files.tokenizer.sha256, /^[0-9a-f]{64}$/);
-    const tune = words`--text ${text} --device reference`;
-    const more = await trainHere(words`--resume ${run} ${tune} --steps 4`);
-    assert.deepEqual(bitsOf(more.lines), bitsOf(whole.lines, 3));
+folderTest("a run on a tokenizer.json resumes and is exported without its name", async (folder) => {
+  const { tokenizer, text, flags } = await writeFiles(folder), run = join(folder, "run");
+  const whole = await trainHere(words`${TINY} ${flags} --steps 4`);
+  const step = join(run, "step-00000002");
+  await trainHere(words`${TINY} ${flags} --steps 2 --out ${run}`);
+  await Deno.remove(tokenizer);
+  const config = await readJson(step, "config.json");
+  assert.deepEqual([config.tokenizer, config.vocab], ["tokenizer.json", 8]);
+  assert.equal(config.flags.tokenizer, undefined, "no path is among the flags");
+  assert.match(config.files.tokenizer.sha256, /^[0-9a-f]{64}$/);
+  const tune = words`--text ${text} --device reference`;
+  const more = await trainHere(words`--resume ${run} ${tune} --steps 4`);
+  assert.deepEqual(bitsOf(more.lines), bitsOf(whole.lines, 3));
 
-    for (const path of [run, step]) {
-      const from = words`generate --from ${path} --tokens 9 --device reference`;
-      const said = await printedHere(...from, "--prompt", "ABC<|endoftext|>");
-      assert.match(said, /^abc<\|endoftext\|>([a-d ]|<\|endoftext\|>)+\n$/);
-    }
-    const out = join(folder, "out"), tuned = join(folder, "tuned");
-    await exportTo(out, run);
-    assert.deepEqual(await readJson(out, "tokenizer.json"), TOKENIZER);
-    const { bos_token_id: bos, eos_token_id: eos } = await readJson(out, "config.json");
-    assert.deepEqual([bos, eos], [7, 7]);
+  for (const path of [run, step]) {
+    const from = words`generate --from ${path} --tokens 9 --device reference`;
+    const said = await printedHere(...from, "--prompt", "ABC<|endoftext|>");
+    assert.match(said, /^abc<\|endoftext\|>([a-d ]|<\|endoftext\|>)+\n$/);
+  }
+  const out = join(folder, "out"), tuned = join(folder, "tuned");
+  await exportTo("hf", run, out);
+  assert.deepEqual(await readJson(out, "tokenizer.json"), TOKENIZER);
+  const { bos_token_id: bos, eos_token_id: eos } = await readJson(out, "config.json");
+  assert.deepEqual([bos, eos], [7, 7]);
 
-    // A text uses the tokenizer of the folder, and its sizes.
-    const on = words`--weights ${out} ${tune} --micro-batch-size 2 --steps 1`;
-    assert.match(await printedHere("train", ...on, "--out", tuned), /\n\nA sample:\n/);
-    const { files } = await readJson(tuned, "step-00000001", "config.json");
-    assert.equal(files.tokenizer.sha256, config.files.tokenizer.sha256);
-    await Deno.remove(join(out, "tokenizer.json"));
-    await refuses(on, /: --tokenizer must say what made those of/);
-  },
-);
+  // A text uses the tokenizer of the folder, and its sizes.
+  const on = words`--weights ${out} ${tune} --micro-batch-size 2 --steps 1`;
+  assert.match(await printedHere("train", ...on, "--out", tuned), /\n\nA sample:\n/);
+  const { files } = await readJson(tuned, "step-00000001", "config.json");
+  assert.equal(files.tokenizer.sha256, config.files.tokenizer.sha256);
+  await Deno.remove(join(out, "tokenizer.json"));
+  await refuses(on, /: --tokenizer must say what made those of/);
+});
 
 folderTest("Ctrl-C ends a run that waits for a slow tokenizer", async (folder) => {
   const { tokenizer, text, flags } = await writeFiles(folder);

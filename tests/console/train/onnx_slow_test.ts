@@ -2,19 +2,15 @@
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { InferenceSession } from "onnxruntime-web";
 import { plannedModel } from "../../../console/commands/plan_flags.ts";
 import { exportCommand } from "../../../console/commands/export.ts";
 import { fromOnnx, mlpOnnx } from "../../../kernels/mod.ts";
 import { folderTest } from "../../in_folder.ts";
-import { expectedOf, farthest, onnxPath, outputsOf } from "../../onnx.ts";
-import { bitsOf, type Line, refusal, refuses, runHere, trainHere, words } from "../command.ts";
+import { expectedOf, farthest, loadRuntime, onnxPath, outputsOf } from "../../onnx.ts";
+import { bitsOf, lossesOf, refusal, refuses, runHere, trainHere, words } from "../command.ts";
 import { assertRefusals } from "../refusals.ts";
 
-// Loading the runtime leaves ports open.
-Deno.test.beforeAll(async () => {
-  await assert.rejects(InferenceSession.create(new Uint8Array()));
-});
+loadRuntime();
 
 /** Samples of two numbers, labelled with their quadrant, under other names of fields. */
 const QUARTERS = `
@@ -45,10 +41,6 @@ async function planeIn(folder: string): Promise<{ file: string; data: string }> 
   return { file, data };
 }
 
-/** The losses of the steps of a run. */
-const lossesOf = (lines: readonly Line[]) =>
-  lines.flatMap(({ loss }) => typeof loss === "number" ? [loss] : []);
-
 /** Flags of the device and of training. */
 const RUNS = ["--device", "reference", "--workers", "1"];
 const LEARNS = [...RUNS, "--loss", "cross-entropy", "--micro-batches", "2", "--lr", "0.05"];
@@ -67,39 +59,34 @@ folderTest("a file is trained on a user's data, and resumes with the same bits",
   await assertRefusals("onnx_resumed", refuse, { FOLDER: folder });
   const bytes = await Deno.readFile(file);
   await Deno.writeFile(file, bytes.fill(0, -4));
-  await refuses(
-    [...resume, "--model", file],
-    /must name the file that its run used, file:.*plane\.onnx with hash sha256-.*, received ".*plane\.onnx", file:.* with hash sha256-/,
-  );
+  const sentence =
+    /must name the file that its run used, file:.*plane\.onnx with hash sha256-.*, received ".*plane\.onnx", file:.* with hash sha256-/;
+  await refuses([...resume, "--model", file], sentence);
 });
 
-folderTest(
-  "a GPT of PyTorch trains on tokens as in PyTorch, and is exported to ONNX",
-  async (folder) => {
-    const out = join(folder, "run"), file = onnxPath("gpt"), expected = expectedOf("gpt").adamw;
-    const how =
-      words`--loss cross-entropy --vocab 64 --seq 16 --micro-batch-size 4 --micro-batches 2
+folderTest("a GPT of PyTorch trains on tokens as there and is exported to ONNX", async (folder) => {
+  const out = join(folder, "run"), file = onnxPath("gpt"), expected = expectedOf("gpt").adamw;
+  const how = words`--loss cross-entropy --vocab 64 --seq 16 --micro-batch-size 4 --micro-batches 2
     --steps 20 --lr 0.001 --device native`;
-    const tokens = ["--tokens", onnxPath("gpt", "tokens.bin")];
-    const { lines } = await trainHere(["--model", file, ...tokens, ...how, "--out", out]);
-    const losses = lossesOf(lines);
-    assert.ok(farthest(losses, expected.losses) < 1e-5, `${losses}`);
-    const trained = await Deno.readFile(join(out, "trained.onnx"));
-    assert.ok(farthest(await outputsOf("gpt", trained), expected.outputs) < 1e-5);
-    const again = join(folder, "again.onnx"), to = ["--format", "onnx", "--out", again];
-    const context = { begin: () => {} };
-    assert.equal(await exportCommand.run([out, ...to, "--model", file], context), 0);
-    assert.deepEqual(await Deno.readFile(again), trained);
-    await Deno.remove(again);
-    await assert.rejects(exportCommand.run([out, ...to], context), {
-      message:
-        /--model must name the ONNX file that its run trained, ".*model\.onnx", because a file may not open another, received none$/,
-    });
-    await assert.rejects(exportCommand.run([out, ...to, "--model", onnxPath("bert")], context), {
-      message: /its run trained, with hash "sha256-.*", received ".*" with sha256-/,
-    });
-  },
-);
+  const tokens = ["--tokens", onnxPath("gpt", "tokens.bin")];
+  const { lines } = await trainHere(["--model", file, ...tokens, ...how, "--out", out]);
+  const losses = lossesOf(lines);
+  assert.ok(farthest(losses, expected.losses) < 1e-5, `${losses}`);
+  const trained = await Deno.readFile(join(out, "trained.onnx"));
+  assert.ok(farthest(await outputsOf("gpt", trained), expected.outputs) < 1e-5);
+  const again = join(folder, "again.onnx"), to = ["--format", "onnx", "--out", again];
+  const context = { begin: () => {} };
+  assert.equal(await exportCommand.run([out, ...to, "--model", file], context), 0);
+  assert.deepEqual(await Deno.readFile(again), trained);
+  await Deno.remove(again);
+  await assert.rejects(exportCommand.run([out, ...to], context), {
+    message:
+      /--model must name the ONNX file that its run trained, ".*model\.onnx", because a file may not open another, received none$/,
+  });
+  await assert.rejects(exportCommand.run([out, ...to, "--model", onnxPath("bert")], context), {
+    message: /its run trained, with hash "sha256-.*", received ".*" with sha256-/,
+  });
+});
 
 /** Rows of 12 ids, with a mask. */
 const sentences = (name: string, mask: string) => `
@@ -127,24 +114,21 @@ folderTest("an encoder trains the same without a mask as with a mask of ones", a
   assert.notDeepEqual(await train("some", some), ones);
 });
 
-folderTest(
-  "frozen initializers stay, and the others are trained on the named field",
-  async (folder) => {
-    const { file, data } = await planeIn(folder), out = join(folder, "run");
-    await Deno.writeTextFile(data, QUARTERS.replace("place, labels }", "place, classes: labels }"));
-    const args = ["--model", file, "--data", data, "--label", "classes", "--freeze", "layers.0.*"];
-    await trainHere([...args, ...LEARNS, "--steps", "2", "--out", out]);
-    const weightsIn = async (path: string) => {
-      const options = { loss: "cross-entropy", dimensions: { batch: 1 } } as const;
-      return fromOnnx(await Deno.readFile(path), options).weights!;
-    };
-    const before = await weightsIn(file), after = await weightsIn(join(out, "trained.onnx"));
-    const changed = Object.keys(WEIGHTS).filter((name) =>
-      `${before.get(name)}` !== `${after.get(name)}`
-    );
-    assert.deepEqual(changed, ["layers.1.weight", "layers.1.bias"]);
-  },
-);
+folderTest("frozen initializers stay; others are trained on the named field", async (folder) => {
+  const { file, data } = await planeIn(folder), out = join(folder, "run");
+  await Deno.writeTextFile(data, QUARTERS.replace("place, labels }", "place, classes: labels }"));
+  const args = ["--model", file, "--data", data, "--label", "classes", "--freeze", "layers.0.*"];
+  await trainHere([...args, ...LEARNS, "--steps", "2", "--out", out]);
+  const weightsIn = async (path: string) => {
+    const options = { loss: "cross-entropy", dimensions: { batch: 1 } } as const;
+    return fromOnnx(await Deno.readFile(path), options).weights!;
+  };
+  const before = await weightsIn(file), after = await weightsIn(join(out, "trained.onnx"));
+  const changed = Object.keys(WEIGHTS).filter((name) =>
+    `${before.get(name)}` !== `${after.get(name)}`
+  );
+  assert.deepEqual(changed, ["layers.1.weight", "layers.1.bias"]);
+});
 
 folderTest("flags that do not fit a file are refused before the run starts", async (folder) => {
   const { file, data } = await planeIn(folder), places = { FOLDER: folder };

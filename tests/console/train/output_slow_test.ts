@@ -54,33 +54,29 @@ folderTest("--json prints steps, evaluations and a last line, in full", async (f
   });
 });
 
-folderTest(
-  "a run that stops improving ends with code 0, and names its best checkpoint",
-  async (folder) => {
-    const tokens = await writeTokens(folder, someTokens(1000)), out = join(folder, "out");
-    // The learning rate is 0, so no evaluation is better than the first.
-    const train = words`train ${TINY} --tokens ${tokens} --steps 9 --lr 0 --runtime local
+folderTest("a run that stops improving ends well and names its best checkpoint", async (folder) => {
+  const tokens = await writeTokens(folder, someTokens(1000)), out = join(folder, "out");
+  // The learning rate is 0, so no evaluation is better than the first.
+  const train = words`train ${TINY} --tokens ${tokens} --steps 9 --lr 0 --runtime local
     --eval-every 1 --keep-best --patience 2 --keep 1`;
-    const lines = jsonLines(await printedHere(...train, "--json", "--out", out));
-    const { steps, stoppedEarly, best, checkpoint } = lines.at(-1)!;
-    const loss = lines.find(({ evalLoss }) => evalLoss !== undefined)!.evalLoss as number;
-    const [first, third] = [1, 3].map((step) => join(out, `step-0000000${step}`));
-    assert.deepEqual([steps, stoppedEarly, checkpoint], [3, true, third]);
-    assert.deepEqual(best, { step: 1, loss, checkpoint: first });
-    const noted = { step: 1, loss, checkpoint: "step-00000001" };
-    assert.deepEqual(await readJson(out, "best.json"), noted);
-    const said = await printedHere(...train, "--out", join(folder, "words"));
-    const shown = loss.toFixed(3), path = join(folder, "words", "step-00000001");
-    for (
-      const line of [
-        `after step 3: held-out loss ${shown}; ${shown} after step 1 stays best`,
-        `checkpoint ${path}, the best so far`,
-        "ended early, because no evaluation after step 1 was better",
-        `best held-out loss ${shown} after step 1: ${path}`,
-      ]
-    ) assert.ok(said.includes(`${line}\n`), `${line}: ${said}`);
-  },
-);
+  const lines = jsonLines(await printedHere(...train, "--json", "--out", out));
+  const { steps, stoppedEarly, best, checkpoint } = lines.at(-1)!;
+  const loss = lines.find(({ evalLoss }) => evalLoss !== undefined)!.evalLoss as number;
+  const [first, third] = [1, 3].map((step) => join(out, `step-0000000${step}`));
+  assert.deepEqual([steps, stoppedEarly, checkpoint], [3, true, third]);
+  assert.deepEqual(best, { step: 1, loss, checkpoint: first });
+  const noted = { step: 1, loss, checkpoint: "step-00000001" };
+  assert.deepEqual(await readJson(out, "best.json"), noted);
+  const said = await printedHere(...train, "--out", join(folder, "words"));
+  const shown = loss.toFixed(3), path = join(folder, "words", "step-00000001");
+  const told = [
+    `after step 3: held-out loss ${shown}; ${shown} after step 1 stays best`,
+    `checkpoint ${path}, the best so far`,
+    "ended early, because no evaluation after step 1 was better",
+    `best held-out loss ${shown} after step 1: ${path}`,
+  ];
+  for (const line of told) assert.ok(said.includes(`${line}\n`), `${line}: ${said}`);
+});
 
 /** A small run without a command line. */
 const CUT = { seq: 8, vocabularySize: 256, microBatch: 2, microBatches: 2 };
@@ -217,7 +213,7 @@ folderTest("a collector of OpenTelemetry gets the last metrics as gauges", async
   };
   const where = { hostname: "127.0.0.1", port: 0, onListen: () => {} };
   await using collector = Deno.serve(where, collect);
-  const { code, stdout, stderr } = await runTrain([...await trainOn(folder, 3), "--json"], [], {
+  const { code, stdout, stderr } = await runTrain([...await trainOn(folder, 3), "--json"], {
     ...{ OTEL_DENO: "true", OTEL_EXPORTER_OTLP_PROTOCOL: "http/json" },
     OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${collector.addr.port}`,
   });
@@ -263,23 +259,17 @@ const homeIn = (home: string, temporary: string) => ({
 });
 
 for (const how of ["native --isolation process", "wasm --runtime local"]) {
-  folderTest(
-    `a run on ${how} leaves no file in the home folder or among temporary files`,
-    async (folder) => {
-      await nativeLibraryPath(); // what is fetched, is fetched from the home that knows how
-      const out = join(folder, "out"), home = join(folder, "home"), temporary = join(folder, "tmp");
-      for (const path of [home, temporary]) await Deno.mkdir(path);
-      const train = words`${TINY} --tokens ${await writeTokens(
-        folder,
-        someTokens(600),
-      )} --out ${out}
+  folderTest(`a run on ${how} leaves no file at home or among temporary files`, async (folder) => {
+    await nativeLibraryPath(); // what is fetched, is fetched from the home that knows how
+    const out = join(folder, "out"), home = join(folder, "home"), temporary = join(folder, "tmp");
+    for (const path of [home, temporary]) await Deno.mkdir(path);
+    const train = words`${TINY} --tokens ${await writeTokens(folder, someTokens(600))} --out ${out}
       --steps 2 --device ${how.split(" ")}`;
-      const env = { ...homeIn(home, temporary), DENO_DIR: await denoFolder() };
-      const { code, stdout, stderr } = await runTrain(train, [], env);
-      assert.equal(code, 0, stderr);
-      assert.equal((stdout + stderr).match(CONTROLS), null, "in a pipe");
-      assert.deepEqual([await namesIn(home), await namesIn(temporary)], [[], []]);
-      assert.deepEqual(await namesIn(out), ["metrics.jsonl", "run.json", "step-00000002"]);
-    },
-  );
+    const env = { ...homeIn(home, temporary), DENO_DIR: await denoFolder() };
+    const { code, stdout, stderr } = await runTrain(train, env);
+    assert.equal(code, 0, stderr);
+    assert.equal((stdout + stderr).match(CONTROLS), null, "in a pipe");
+    assert.deepEqual([await namesIn(home), await namesIn(temporary)], [[], []]);
+    assert.deepEqual(await namesIn(out), ["metrics.jsonl", "run.json", "step-00000002"]);
+  });
 }

@@ -85,10 +85,9 @@ folderTest("a name in troupe.json replaces a built-in one, and is reported", asy
   await Deno.writeTextFile(join(folder, "deeper.ts"), `console.log("run");${DEEPER}`);
   const changed = await trainIn(folder, train);
   assert.deepEqual([changed.code, changed.stdout], [2, ""]);
-  assert.match(
-    changed.stderr,
-    /^Cannot use gpt as model: .* must have the hash in the registry, sha256-.*, received sha256-.*\n$/,
-  );
+  const said =
+    /^Cannot use gpt as model: .* must have the hash in the registry, sha256-.*, received sha256-.*\n$/;
+  assert.match(changed.stderr, said);
 });
 
 folderTest("an invalid component is refused before anything is written", async (folder) => {
@@ -176,10 +175,8 @@ folderTest("a journal imports nothing: its run replays with its module named", a
   const tokens = await writeTokens(folder, someTokens(100)), own = ["--tokens", tokens];
   await trainHere([...TINY, ...STEP, ...own, "--model", model, "--journal", journal]);
   const replay = words`replay ${journal} ${own}`;
-  await refusedHere(
-    replay,
-    /^Cannot replay: --model must name the file .* because a journal opens no file/,
-  );
+  const refusal = /^Cannot replay: --model must name the file .* because a journal opens no file/;
+  await refusedHere(replay, refusal);
   assert.match(await printedHere(...replay, "--model", model), /\d+ steps as recorded/);
 });
 
@@ -238,22 +235,19 @@ export const data = { name: "walk", version: "1", open: ({ microBatch, seq }) =>
   } };
 } };`;
 
-folderTest(
-  "data with a state resumes from a checkpoint without repeating micro-batches",
-  async (folder) => {
-    const path = await write(folder, "walk.ts", WALK), out = join(folder, "out");
-    const train = [...TINY, "--data", path], log = join(folder, "log.txt");
-    const whole = await trainHere([...train, "--steps", "4"]);
-    await trainHere([...train, "--steps", "2", "--out", out]);
-    const { config } = (await readCheckpoint(out))!;
-    assert.equal((config["progress"] as { data: { microBatches: number } }).data.microBatches, 4);
-    await Deno.remove(log);
-    const on = await trainHere([...train, "--resume", out, "--steps", "4"]);
-    assert.deepEqual(bitsOf(on.lines), bitsOf(whole.lines, 3));
-    // The first micro-batch is read to check that data and model fit.
-    assert.equal(await Deno.readTextFile(log), "from 0\nmade\nfrom 4\n" + "made\n".repeat(4));
-  },
-);
+folderTest("data with a state resumes without repeating micro-batches", async (folder) => {
+  const path = await write(folder, "walk.ts", WALK), out = join(folder, "out");
+  const train = [...TINY, "--data", path], log = join(folder, "log.txt");
+  const whole = await trainHere([...train, "--steps", "4"]);
+  await trainHere([...train, "--steps", "2", "--out", out]);
+  const { config } = (await readCheckpoint(out))!;
+  assert.equal((config["progress"] as { data: { microBatches: number } }).data.microBatches, 4);
+  await Deno.remove(log);
+  const on = await trainHere([...train, "--resume", out, "--steps", "4"]);
+  assert.deepEqual(bitsOf(on.lines), bitsOf(whole.lines, 3));
+  // The first micro-batch is read to check that data and model fit.
+  assert.equal(await Deno.readTextFile(log), "from 0\nmade\nfrom 4\n" + "made\n".repeat(4));
+});
 
 folderTest("a state that no checkpoint can keep is refused", async (folder) => {
   const path = await write(folder, "walk.ts", WALK.replace("state: () => at", "state: () => draw"));

@@ -61,29 +61,23 @@ async function trainSaying(args: readonly string[]) {
   return { lines: jsonLines(stdout), stderr };
 }
 
-folderTest(
-  "a folder without a checkpoint starts at step 1, a missing one is refused",
-  async (folder) => {
-    const tokens = await writeTokens(folder, someTokens(100)), begun = join(folder, "gpt-1");
-    const empty = join(folder, "empty");
-    for (const path of [empty, begun]) await Deno.mkdir(path);
-    await Deno.writeTextFile(join(begun, "metrics.jsonl"), "");
-    const places = { FOLDER: folder }, names = await namesIn(folder);
-    await assertRefusals(
-      "missing_runs",
-      (words) => refusal([...TINY, "--steps", "1", ...words]),
-      places,
-    );
-    assert.deepEqual(await namesIn(folder), names);
-    await Deno.remove(join(begun, "metrics.jsonl"));
-    for (const path of [empty, begun]) {
-      const train = words`${TINY} --runtime serial --tokens ${tokens} --steps 1 --resume ${path}`;
-      const { lines, stderr } = await trainSaying(train), { checkpoint } = lines.at(-1)!;
-      assert.equal(stderr, `There is no checkpoint in ${path}: starting at step 1.\n`);
-      assert.deepEqual([lines[0]!.step, checkpoint], [1, join(path, "step-00000001")]);
-    }
-  },
-);
+folderTest("an empty folder starts at step 1, and a missing one is refused", async (folder) => {
+  const tokens = await writeTokens(folder, someTokens(100)), begun = join(folder, "gpt-1");
+  const empty = join(folder, "empty");
+  for (const path of [empty, begun]) await Deno.mkdir(path);
+  await Deno.writeTextFile(join(begun, "metrics.jsonl"), "");
+  const places = { FOLDER: folder }, names = await namesIn(folder);
+  const refuse = (words: string[]) => refusal([...TINY, "--steps", "1", ...words]);
+  await assertRefusals("missing_runs", refuse, places);
+  assert.deepEqual(await namesIn(folder), names);
+  await Deno.remove(join(begun, "metrics.jsonl"));
+  for (const path of [empty, begun]) {
+    const train = words`${TINY} --runtime serial --tokens ${tokens} --steps 1 --resume ${path}`;
+    const { lines, stderr } = await trainSaying(train), { checkpoint } = lines.at(-1)!;
+    assert.equal(stderr, `There is no checkpoint in ${path}: starting at step 1.\n`);
+    assert.deepEqual([lines[0]!.step, checkpoint], [1, join(path, "step-00000001")]);
+  }
+});
 
 folderTest("--resume overrides --weights, and ends if all steps are done", async (folder) => {
   const tokens = await writeTokens(folder, someTokens(100)), step = join(folder, "step-00000001");
@@ -99,42 +93,36 @@ folderTest("--resume overrides --weights, and ends if all steps are done", async
   assert.deepEqual(lines.map(({ step }) => step), [2, undefined]);
 });
 
-folderTest(
-  "a damaged checkpoint is reported, and the newest complete one is used",
-  async (folder) => {
-    const tokens = await writeTokens(folder, someTokens(100)), out = join(folder, "out");
-    const train = words`${TINY} --tokens ${tokens} --out ${out} --checkpoint-every 1 --steps 3`;
-    const whole = await trainHere(train), torn = join(out, "step-00000003");
-    const half = join(out, `.step-00000004-${crypto.randomUUID()}`);
-    await Deno.truncate(join(torn, "optimizer.safetensors"), 1000);
-    await Deno.mkdir(half);
-    const resume = words`${HOW} --resume ${out} --steps 3 --keep 2 --tokens ${tokens}`;
-    const { lines, stderr } = await trainSaying(resume);
-    assert.equal(
-      stderr.replace(/must have the hash .*;/, "...").replaceAll("Cannot read the checkpoint ", ""),
-      `${half}: it must have been written to its end, received a part; it is passed over
+folderTest("a damaged checkpoint is reported, and the newest whole one is used", async (folder) => {
+  const tokens = await writeTokens(folder, someTokens(100)), out = join(folder, "out");
+  const train = words`${TINY} --tokens ${tokens} --out ${out} --checkpoint-every 1 --steps 3`;
+  const whole = await trainHere(train), torn = join(out, "step-00000003");
+  const half = join(out, `.step-00000004-${crypto.randomUUID()}`);
+  await Deno.truncate(join(torn, "optimizer.safetensors"), 1000);
+  await Deno.mkdir(half);
+  const resume = words`${HOW} --resume ${out} --steps 3 --keep 2 --tokens ${tokens}`;
+  const { lines, stderr } = await trainSaying(resume);
+  assert.equal(
+    stderr.replace(/must have the hash .*;/, "...").replaceAll("Cannot read the checkpoint ", ""),
+    `${half}: it must have been written to its end, received a part; it is passed over
 ${torn}: optimizer.safetensors ... it is passed over
 Resuming from ${join(out, "step-00000002")}, after step 2.\n`,
-    );
-    assert.deepEqual(bitsOf(lines), bitsOf(whole.lines, 3));
-    assert.deepEqual(await savedIn(out), ["step-00000002", "step-00000003"]);
-  },
-);
+  );
+  assert.deepEqual(bitsOf(lines), bitsOf(whole.lines, 3));
+  assert.deepEqual(await savedIn(out), ["step-00000002", "step-00000003"]);
+});
 
-folderTest(
-  "a checkpoint of another model, of more steps, or damaged, is refused",
-  async (folder) => {
-    const tokens = await writeTokens(folder, someTokens(100)), run = join(folder, "run");
-    await trainHere([...TINY, "--tokens", tokens, "--steps", "2", "--out", run]);
-    const step = join(run, "step-00000002"), resume = [...HOW, "--resume", run, "--tokens", tokens];
-    const refuse = (words: string[]) => refusal([...resume, ...words]);
-    await assertRefusals("resume", refuse, { FOLDER: folder });
-    await Deno.remove(join(step, "manifest.json"));
-    const torn = /manifest.json: a whole checkpoint must have this file, received no such file/;
-    await refuses(resume, torn);
-    await refuses([...HOW, "--resume", step], torn);
-  },
-);
+folderTest("a checkpoint of another model, of more steps or damaged is refused", async (folder) => {
+  const tokens = await writeTokens(folder, someTokens(100)), run = join(folder, "run");
+  await trainHere([...TINY, "--tokens", tokens, "--steps", "2", "--out", run]);
+  const step = join(run, "step-00000002"), resume = [...HOW, "--resume", run, "--tokens", tokens];
+  const refuse = (words: string[]) => refusal([...resume, ...words]);
+  await assertRefusals("resume", refuse, { FOLDER: folder });
+  await Deno.remove(join(step, "manifest.json"));
+  const torn = /manifest.json: a whole checkpoint must have this file, received no such file/;
+  await refuses(resume, torn);
+  await refuses([...HOW, "--resume", step], torn);
+});
 
 folderTest("other data replaces built-in data, and must be named on resume", async (folder) => {
   const tokens = await writeTokens(folder, someTokens(100));
@@ -202,24 +190,21 @@ runTest("dropout is inherited, and is 0 by default", async ({ folder, tokens, st
   assert.notDeepEqual(bitsOf((await trainHere(run)).lines), bitsOf(whole));
 });
 
-runTest(
-  "--no-FLAG overrides an inherited switch, unless the model depends on it",
-  async ({ folder, resume }) => {
-    const args = await resume((step) =>
-      forgeConfig(step, ({ flags }) => Object.assign(flags, { "drop-last": true, tie: true }))
-    );
-    const config = join(folder, "back.toml");
-    await Deno.writeTextFile(config, "drop-last = false\n");
-    const dropsLast = async (...more: string[]) =>
-      (await readTrainFlags([...args, ...more])).flags["drop-last"];
-    assert.equal(await dropsLast(), true);
-    assert.equal(await dropsLast("--no-drop-last"), undefined);
-    assert.equal(await dropsLast("--config", config), undefined);
-    assert.equal(await dropsLast("--config", config, "--drop-last"), true);
-    const untied = /--tie must be true, as in this checkpoint, received false$/;
-    await refuses([...args, "--no-tie"], untied);
-  },
-);
+runTest("--no-FLAG takes back a switch, unless it is the model's", async ({ folder, resume }) => {
+  const args = await resume((step) =>
+    forgeConfig(step, ({ flags }) => Object.assign(flags, { "drop-last": true, tie: true }))
+  );
+  const config = join(folder, "back.toml");
+  await Deno.writeTextFile(config, "drop-last = false\n");
+  const dropsLast = async (...more: string[]) =>
+    (await readTrainFlags([...args, ...more])).flags["drop-last"];
+  assert.equal(await dropsLast(), true);
+  assert.equal(await dropsLast("--no-drop-last"), undefined);
+  assert.equal(await dropsLast("--config", config), undefined);
+  assert.equal(await dropsLast("--config", config, "--drop-last"), true);
+  const untied = /--tie must be true, as in this checkpoint, received false$/;
+  await refuses([...args, "--no-tie"], untied);
+});
 
 runTest("inherited flags are checked as if they were typed", async ({ resume }) => {
   // Each command is a name and the JSON of its value.
@@ -279,39 +264,36 @@ folderTest("a run on lists continues with them, or a named schedule", async (fol
   await refuses([...resume, ...lists], /with SHA-256 /);
 });
 
-folderTest(
-  "--schedule auto fits the layers and the memory, and a resumed run keeps it",
-  async (folder) => {
-    const tokens = await writeTokens(folder, someTokens(2000)), out = join(folder, "run");
-    const base = words`--layers 2 --hidden 32 --heads 2 --seq 32 --vocab 256 --micro-batch-size 2
+folderTest("--schedule auto fits layers and memory, and a resumed run keeps it", async (folder) => {
+  const tokens = await writeTokens(folder, someTokens(2000)), out = join(folder, "run");
+  const base = words`--layers 2 --hidden 32 --heads 2 --seq 32 --vocab 256 --micro-batch-size 2
     --micro-batches 8 --workers 2 --device native --tokens ${tokens} --steps 1`;
-    const flagsOf = async (run: string) => {
-      const { schedule, order, chunks, ["activation-limit"]: limit } = (await readCheckpoint(run))!
-        .config.run as Record<string, unknown>;
-      return { schedule, order, chunks, "activation-limit": limit };
-    };
-    const said = (flags: Record<string, unknown>) =>
-      Object.entries(flags).flatMap(([name, value]) =>
-        value === undefined ? [] : [`--${name}=${value}`]
-      );
-    const first = await trainHere([...base, "--schedule", "auto", "--out", join(folder, "free")]);
-    const free = await flagsOf(join(folder, "free"));
-    const refused = await refusal([...base, ...said(free), "--memory-limit", "1KiB"]);
-    const [, mebibytes] = /received (?:up to )?([\d.]+) MiB/.exec(refused)!;
-    const limit = Math.floor(0.98 * Number(mebibytes) * 2 ** 20);
-    const bounded = [...base, "--schedule", "auto", "--memory-limit", `${limit}`];
-    const { lines } = await trainHere([...bounded, "--out", out]);
-    const chosen = await flagsOf(out);
-    assert.notDeepEqual(chosen, free);
-    assert.equal(lines.at(-1)!.weightsHash, first.last.weightsHash);
-    const resume = words`--resume ${out} --tokens ${tokens} --device native --workers 2 --steps 2`;
-    const { stderr } = await trainSaying([...resume, "--micro-batches", "8", "--schedule", "auto"]);
-    assert.match(stderr, /: as before$/m);
-    assert.deepEqual(await flagsOf(out), chosen);
-    const none = [...base, "--schedule", "auto", "--memory-limit", "1KiB"];
-    assert.match(await refusal(none), /one of \d+ must fit the layers .* received none that does/);
-  },
-);
+  const flagsOf = async (run: string) => {
+    const { schedule, order, chunks, ["activation-limit"]: limit } = (await readCheckpoint(run))!
+      .config.run as Record<string, unknown>;
+    return { schedule, order, chunks, "activation-limit": limit };
+  };
+  const said = (flags: Record<string, unknown>) =>
+    Object.entries(flags).flatMap(([name, value]) =>
+      value === undefined ? [] : [`--${name}=${value}`]
+    );
+  const first = await trainHere([...base, "--schedule", "auto", "--out", join(folder, "free")]);
+  const free = await flagsOf(join(folder, "free"));
+  const refused = await refusal([...base, ...said(free), "--memory-limit", "1KiB"]);
+  const [, mebibytes] = /received (?:up to )?([\d.]+) MiB/.exec(refused)!;
+  const limit = Math.floor(0.98 * Number(mebibytes) * 2 ** 20);
+  const bounded = [...base, "--schedule", "auto", "--memory-limit", `${limit}`];
+  const { lines } = await trainHere([...bounded, "--out", out]);
+  const chosen = await flagsOf(out);
+  assert.notDeepEqual(chosen, free);
+  assert.equal(lines.at(-1)!.weightsHash, first.last.weightsHash);
+  const resume = words`--resume ${out} --tokens ${tokens} --device native --workers 2 --steps 2`;
+  const { stderr } = await trainSaying([...resume, "--micro-batches", "8", "--schedule", "auto"]);
+  assert.match(stderr, /: as before$/m);
+  assert.deepEqual(await flagsOf(out), chosen);
+  const none = [...base, "--schedule", "auto", "--memory-limit", "1KiB"];
+  assert.match(await refusal(none), /one of \d+ must fit the layers .* received none that does/);
+});
 
 const QKV = "transformer.h.0.attn.c_attn.weight";
 type Tensors = Parameters<Parameters<typeof forgeTensors>[2]>[0];
@@ -346,20 +328,17 @@ runTest("weights and moments must be exactly those of the model", async ({ resum
   await assertSentences("forged_weights", found);
 });
 
-runTest(
-  "generate checks a checkpoint as train does, and its text for control characters",
-  async ({ resume }) => {
-    const found: [string, string][] = [];
-    const refuse = async (about: string, change: (step: string) => Promise<void>) => {
-      const from = (await resume(change))[HOW.length + 1]!;
-      const sentence = await refusalHere(words`generate --from ${from} --device reference`);
-      found.push([about, sentence.replaceAll(from, "STEP")]);
-    };
-    await refuse("another shape", (step) => forgeTensors(step, "model.safetensors", FORGED[0]![2]));
-    const values = { hidden: 2 ** 32, layers: "1", architecture: "a\u001b[2J", tokenizer: "../x" };
-    for (const [key, value] of Object.entries(values)) {
-      await refuse(key, (step) => forgeConfig(step, (config) => void (config[key] = value)));
-    }
-    await assertSentences("forged_generate", found);
-  },
-);
+runTest("generate checks a checkpoint as train does, and says no controls", async ({ resume }) => {
+  const found: [string, string][] = [];
+  const refuse = async (about: string, change: (step: string) => Promise<void>) => {
+    const from = (await resume(change))[HOW.length + 1]!;
+    const sentence = await refusalHere(words`generate --from ${from} --device reference`);
+    found.push([about, sentence.replaceAll(from, "STEP")]);
+  };
+  await refuse("another shape", (step) => forgeTensors(step, "model.safetensors", FORGED[0]![2]));
+  const values = { hidden: 2 ** 32, layers: "1", architecture: "a\u001b[2J", tokenizer: "../x" };
+  for (const [key, value] of Object.entries(values)) {
+    await refuse(key, (step) => forgeConfig(step, (config) => void (config[key] = value)));
+  }
+  await assertSentences("forged_generate", found);
+});

@@ -90,10 +90,9 @@ Deno.test("--schedule auto is the fastest in a simulation, message-driven or a l
   const given = words`--schedule auto --workers 4 --micro-batches 16`;
   const { flags, args, start = "", choices } = await readTrainFlags(given);
   assert.equal(flags.schedule, "message-driven");
-  assert.match(
-    start,
-    /^--schedule message-driven --order bfw .*: the fastest of 12 candidates that .*1f1b/,
-  );
+  const said =
+    /^--schedule message-driven --order bfw .*: the fastest of 12 candidates that .*1f1b/;
+  assert.match(start, said);
   assert.deepEqual(new Set(choices.map(({ flags }) => flags.schedule)).size, 7);
   const again = await readTrainFlags(args);
   assert.deepEqual([again.flags, again.start, again.choices], [flags, undefined, []]);
@@ -128,51 +127,49 @@ folderTest("gradients are clipped by default only on --data or --text", async (f
     const { clip, learningRate } = await optionsOf(flags);
     return [clip, (learningRate as { warmup: number }).warmup];
   };
-  for (
-    const [flags, clip, warmup] of [
-      ["--data moby-dick", 1, 10],
-      [`--text ${text}`, 1, 10],
-      ["--clip 0.5 --warmup 3", 0.5, 3],
-      ["--lr 0.01", 1, 0],
-      ["--grad_clip=0.0", 0, 0],
-      [`--tokens ${tokens}`, undefined, 0],
-      [`--tokens ${tokens} --clip 2`, 2, 0],
-      ["--weights deno.json", undefined, 0],
-      ["--model mlp --data mnist", undefined, 0],
-      ["--model t5", 1, 10],
-      ["--schedule pipedream", undefined, 0],
-      [`--resume ${folder}`, 1, 10],
-    ] as const
-  ) assert.deepEqual(await first(flags), [clip, warmup], flags);
+  const cases = [
+    ["--data moby-dick", 1, 10],
+    [`--text ${text}`, 1, 10],
+    ["--clip 0.5 --warmup 3", 0.5, 3],
+    ["--lr 0.01", 1, 0],
+    ["--grad_clip=0.0", 0, 0],
+    [`--tokens ${tokens}`, undefined, 0],
+    [`--tokens ${tokens} --clip 2`, 2, 0],
+    ["--weights deno.json", undefined, 0],
+    ["--model mlp --data mnist", undefined, 0],
+    ["--model t5", 1, 10],
+    ["--schedule pipedream", undefined, 0],
+    [`--resume ${folder}`, 1, 10],
+  ] as const;
+  for (const [flags, clip, warmup] of cases) {
+    assert.deepEqual(await first(flags), [clip, warmup], flags);
+  }
 });
 
-folderTest(
-  "a resumed run clips as before, a run of an older version not at all",
-  async (folder) => {
-    const text = join(folder, "a.txt"), data = ["--text", text];
-    await Deno.writeTextFile(text, "In the beginning was the word. ".repeat(8));
-    const run = [...TINY_MODEL, ...data, "--runtime", "serial"];
-    const { lines } = await trainHere(words`${run} --steps 4 --out ${folder} --checkpoint-every 2`);
-    const unclipped = await trainHere([...run, "--steps", "4", "--clip", "0"]);
-    assert.notDeepEqual(bitsOf(unclipped.lines), bitsOf(lines));
-    const step = join(folder, "step-00000002"), config = join(step, "config.json");
-    const on = [...data, "--device", "reference", "--steps", "4", "--out", join(folder, "on")];
-    const resumed = await trainHere(["--resume", step, ...on]);
-    assert.deepEqual(bitsOf(resumed.lines), bitsOf(lines, 3));
-    const again = await trainHere(["--config", config, ...data]);
-    assert.deepEqual(bitsOf(again.lines), bitsOf(lines));
-    await forgeConfig(step, ({ flags }) => {
-      delete flags.clip;
-      flags.warmup = 0;
-    });
-    for (const args of [["--resume", step], ["--config", config]]) {
-      const { clip } = (await readTrainFlags([...args, ...data])).flags;
-      assert.equal(clip, undefined, args[0]);
-    }
-    const old = await trainHere(["--config", config, ...data]);
-    assert.deepEqual(bitsOf(old.lines), bitsOf(unclipped.lines));
-  },
-);
+folderTest("a resumed run clips as before, one of an older version not at all", async (folder) => {
+  const text = join(folder, "a.txt"), data = ["--text", text];
+  await Deno.writeTextFile(text, "In the beginning was the word. ".repeat(8));
+  const run = [...TINY_MODEL, ...data, "--runtime", "serial"];
+  const { lines } = await trainHere(words`${run} --steps 4 --out ${folder} --checkpoint-every 2`);
+  const unclipped = await trainHere([...run, "--steps", "4", "--clip", "0"]);
+  assert.notDeepEqual(bitsOf(unclipped.lines), bitsOf(lines));
+  const step = join(folder, "step-00000002"), config = join(step, "config.json");
+  const on = [...data, "--device", "reference", "--steps", "4", "--out", join(folder, "on")];
+  const resumed = await trainHere(["--resume", step, ...on]);
+  assert.deepEqual(bitsOf(resumed.lines), bitsOf(lines, 3));
+  const again = await trainHere(["--config", config, ...data]);
+  assert.deepEqual(bitsOf(again.lines), bitsOf(lines));
+  await forgeConfig(step, ({ flags }) => {
+    delete flags.clip;
+    flags.warmup = 0;
+  });
+  for (const args of [["--resume", step], ["--config", config]]) {
+    const { clip } = (await readTrainFlags([...args, ...data])).flags;
+    assert.equal(clip, undefined, args[0]);
+  }
+  const old = await trainHere(["--config", config, ...data]);
+  assert.deepEqual(bitsOf(old.lines), bitsOf(unclipped.lines));
+});
 
 Deno.test("a journal records the default clipping; without a record, nothing was clipped", async () => {
   const { journal } = await optionsOf("--journal run.jsonl");

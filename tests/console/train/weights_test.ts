@@ -52,36 +52,33 @@ function changed(changes: Changes): Tensors {
   return new Map(entries.filter((one): one is [string, SafetensorsTensor] => one[1] !== undefined));
 }
 
-folderTest(
-  "weights read from a file of GPT-2 train like the same weights in memory",
-  async (folder) => {
-    const train = [...TINY, "--tokens", await writeTokens(folder, someTokens(100)), "--steps", "2"];
-    const drawn = drawnWeights(), positions = "transformer.wpe.weight";
-    const more = new Float32Array(32 * 16).fill(7);
-    more.set(drawn.get(positions)!.data as Float32Array);
-    const files: Readonly<Record<string, Tensors>> = {
-      "with the prefix": drawn,
-      "without the prefix, with the buffers": new Map([
-        ...[...drawn].map(([name, one]) => [name.replace("transformer.", ""), one] as const),
-        ["h.0.attn.bias", tensor([1, 1, 8, 8], "U8")],
-        ["h.0.attn.masked_bias", tensor([])],
-      ]),
-      "with the prefix, the buffer, and more positions": changed({
-        [positions]: { dtype: "F32", shape: [32, 16], data: more },
-        "transformer.h.0.attn.bias": tensor([1, 1, 32, 32]),
-      }),
-    };
-    const expected = bitsOf((await trainHere(train)).lines);
-    const otherSeed = [...train, "--seed", "2"];
-    assert.notDeepEqual(bitsOf((await trainHere(otherSeed)).lines), expected);
-    for (const [name, tensors] of Object.entries(files)) {
-      const path = join(folder, "weights.safetensors");
-      await Deno.writeFile(path, encodeSafetensors(tensors));
-      const run = await trainHere([...otherSeed, "--weights", path]);
-      assert.deepEqual(bitsOf(run.lines), expected, name);
-    }
-  },
-);
+folderTest("weights from a file of GPT-2 train like the same weights in memory", async (folder) => {
+  const train = [...TINY, "--tokens", await writeTokens(folder, someTokens(100)), "--steps", "2"];
+  const drawn = drawnWeights(), positions = "transformer.wpe.weight";
+  const more = new Float32Array(32 * 16).fill(7);
+  more.set(drawn.get(positions)!.data as Float32Array);
+  const files: Readonly<Record<string, Tensors>> = {
+    "with the prefix": drawn,
+    "without the prefix, with the buffers": new Map([
+      ...[...drawn].map(([name, one]) => [name.replace("transformer.", ""), one] as const),
+      ["h.0.attn.bias", tensor([1, 1, 8, 8], "U8")],
+      ["h.0.attn.masked_bias", tensor([])],
+    ]),
+    "with the prefix, the buffer, and more positions": changed({
+      [positions]: { dtype: "F32", shape: [32, 16], data: more },
+      "transformer.h.0.attn.bias": tensor([1, 1, 32, 32]),
+    }),
+  };
+  const expected = bitsOf((await trainHere(train)).lines);
+  const otherSeed = [...train, "--seed", "2"];
+  assert.notDeepEqual(bitsOf((await trainHere(otherSeed)).lines), expected);
+  for (const [name, tensors] of Object.entries(files)) {
+    const path = join(folder, "weights.safetensors");
+    await Deno.writeFile(path, encodeSafetensors(tensors));
+    const run = await trainHere([...otherSeed, "--weights", path]);
+    assert.deepEqual(bitsOf(run.lines), expected, name);
+  }
+});
 
 /** Tensors that are not those of the model. */
 const STRANGE: Readonly<Record<string, Changes>> = {
@@ -136,19 +133,16 @@ folderTest("tokens that cannot be used are refused with the reason", async (fold
   await assertSentences("strange_tokens", found, { FOLDER: folder });
 });
 
-folderTest(
-  "the smallest sufficient number of tokens trains, read in order of the file",
-  async (folder) => {
-    const tokens = someTokens(97, 2000);
-    const path = await writeTokens(folder, tokens),
-      longer = await writeTokens(folder, [...tokens, 1, 2], "b");
-    const train = [...TINY, "--vocab", "2000", "--steps", "3"];
-    const { lines, last } = await trainHere([...train, "--tokens", path]);
-    assert.equal(last.steps, 3);
-    const other = await trainHere([...train, "--tokens", longer]);
-    assert.deepEqual(bitsOf(other.lines), bitsOf(lines));
-  },
-);
+folderTest("the fewest tokens that suffice train, read in order of the file", async (folder) => {
+  const tokens = someTokens(97, 2000);
+  const path = await writeTokens(folder, tokens),
+    longer = await writeTokens(folder, [...tokens, 1, 2], "b");
+  const train = [...TINY, "--vocab", "2000", "--steps", "3"];
+  const { lines, last } = await trainHere([...train, "--tokens", path]);
+  assert.equal(last.steps, 3);
+  const other = await trainHere([...train, "--tokens", longer]);
+  assert.deepEqual(bitsOf(other.lines), bitsOf(lines));
+});
 
 folderTest("ids of 32 bits and links train as ids of 16, and resume by hash", async (folder) => {
   const ids = someTokens(5 * STEP + 2), tokens = await writeTokens(folder, ids);

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { type Batch, type Model, resnet, unet } from "../../../kernels/mod.ts";
+import { type Batch, resnet, unet } from "../../../kernels/mod.ts";
 import { readFloats, readJson } from "../stage/pytorch.ts";
 import { type Fixture, inSteps } from "./trains_as_pytorch.ts";
 
@@ -14,17 +14,13 @@ export type PictureNetwork = "unet" | "resnet";
 /** The sizes of both networks. */
 export const { config: SIZES } = await readJson("resnet/expected.json");
 
-/** A network for a number of pictures in a micro-batch. */
-export const networkOf = (network: PictureNetwork, microBatch: number): Model =>
-  network === "unet" ? unet(SIZES, microBatch) : resnet(SIZES, microBatch);
-
 /** PyTorch's results for a network. */
 export async function pictureFixture(network: PictureNetwork): Promise<Fixture> {
   const { microBatch, microBatches, steps, lr } = SIZES;
   const batches = await pictureBatches(microBatch, microBatches * steps);
   const { float32 } = await readJson(`${network}/expected.json`);
   return {
-    model: networkOf(network, microBatch),
+    model: (network === "unet" ? unet : resnet)(SIZES, microBatch),
     weights: await readFloats(`${network}/weights.safetensors`),
     gradients: await readFloats(`${network}/gradients.safetensors`),
     losses: float32.losses,

@@ -3,12 +3,11 @@
 import assert from "node:assert/strict";
 import { findOneDnn } from "../../../kernels/devices/cpu/onednn.ts";
 import { openNative } from "../../../kernels/devices/cpu/native.ts";
-import { encodeModel } from "../../../kernels/onnx/encode.ts";
 import { Graph, openReference, openWasm } from "../../../kernels/mod.ts";
 import { elementCount } from "../../../kernels/graph/shapes.ts";
 import { resolveDevices } from "../../../kernels/devices/table.ts";
 import { BF16, testNeeding } from "../../needs.ts";
-import { pseudoRandom, runModel } from "./models.ts";
+import { modelOf, pseudoRandom, runModel } from "./models.ts";
 
 /** A product α·op(a)·op(b) + β·c and what follows from it. */
 interface Case {
@@ -32,18 +31,12 @@ const CASES: readonly Case[] = [
 ];
 
 /** Its model: y, and z = relu(y), which ONNX Runtime computes; x is a factor of two products. */
-function modelOf({ sizes: [m, n, k], turned, c, alpha = 1, beta = 1 }: Case): Uint8Array {
+function caseModel({ sizes: [m, n, k], turned, c, alpha = 1, beta = 1 }: Case): Uint8Array {
   const transA = turned.includes("a"), transB = turned.includes("b"), g = new Graph();
   const a = g.input("a", transA ? [k, m] : [m, k]), b = g.input("b", transB ? [n, k] : [k, n]);
   const y = g.gemm(a, b, c && g.input("c", c), { transA, transB, alpha, beta });
   const square = g.gemm(a, a, undefined, { transB: true });
-  return encodeModel(
-    g,
-    g.inputs.map((value) => ({ name: value.name, value })),
-    Object.entries({ y, z: g.relu(y), square }).map(([name, value]) => ({ name, value })),
-    new Set(),
-    true,
-  );
+  return modelOf(g, { y, z: g.relu(y), square }, [], true);
 }
 
 /** The number with the seven bits of a BF16 significand nearest to it; of two the even one. */
@@ -57,20 +50,14 @@ function rounded(x: number): number {
 Deno.test("the reference rounds the factors of a product to BF16, and sums as before", async () => {
   const g = new Graph(), x = g.input("x", [1, 3]), w = g.input("w", [3, 1]);
   const y = g.gemm(x, w, g.input("c", [1]));
-  const ports = g.inputs.map((value) => ({ name: value.name, value }));
-  const model = encodeModel(g, ports, [{ name: "y", value: y }], new Set(), true);
+  const model = modelOf(g, { y }, [], true);
   const values: Record<string, number[]> = {
     x: [1.0039, -3.1415927, 1e-3],
     w: [7.77, 1 / 3, 5e5],
     c: [0.1],
   };
-  const given = Object.fromEntries(
-    Object.entries(values).map(([name, all]) => [name, all.map(rounded)]),
-  );
-  const expected = given["x"]!.reduce(
-    (sum, one, i) => sum + one * given["w"]![i]!,
-    Math.fround(0.1),
-  );
+  const [x0, w0] = [values["x"]!, values["w"]!].map((all) => all.map(rounded));
+  const expected = x0!.reduce((sum, one, i) => sum + one * w0![i]!, Math.fround(0.1));
   for (const open of [openReference, openWasm]) {
     const device = await open();
     const found = await runModel(device, model, ({ name }) => values[name]!);
@@ -90,7 +77,7 @@ testNeeding(
       openNative(), // rounds in FP32
     ]);
     for (const one of CASES) {
-      const model = modelOf(one);
+      const model = caseModel(one);
       const run = (device: typeof reference) =>
         runModel(device, model, ({ shape }, i) => pseudoRandom(i + 1, elementCount(shape)));
       const expected = await run(reference), terms = one.sizes[2];
@@ -114,9 +101,8 @@ testNeeding(
     const bound = await Promise.all([3, 300].map(async (rows) => {
       const g = new Graph(), x = g.input("x", [rows, 64]), w = g.input("w", [64, 64]);
       const y = g.softmax(g.gemm(g.softmax(g.gemm(x, w)), w));
-      const ports = g.inputs.map((value) => ({ name: value.name, value }));
-      const model = encodeModel(g, ports, [{ name: "y", value: y }], new Set(), true);
-      const kernel = await device.compile(model), out = device.alloc("f32", [rows, 64]);
+      const kernel = await device.compile(modelOf(g, { y }, [], true));
+      const out = device.alloc("f32", [rows, 64]);
       const inputs = { x: device.alloc("f32", [rows, 64]), w: device.alloc("f32", [64, 64]) };
       device.write(inputs.x, Float32Array.from(pseudoRandom(1, rows * 64)));
       device.write(inputs.w, Float32Array.from(pseudoRandom(2, 64 * 64)));
@@ -135,14 +121,11 @@ testNeeding(
 Deno.test("bf16 without a library, or on a device without it, is refused with what to install", async () => {
   const refused = (name: string, onednn?: string) =>
     resolveDevices(name, { precision: "bf16", onednn });
-  await assert.rejects(
-    refused("native", "/none/libdnnl.so.2"),
-    /the CPU must have AVX512-BF16 or AMX, and oneDNN 2 must be installed \(Debian's package libdnnl2\) or named by onednn, received .*none/,
-  );
-  await assert.rejects(
-    refused("wasm"),
-    /^RangeError: .*must be native or reference, received wasm$/,
-  );
+  const refusal =
+    /the CPU must have AVX512-BF16 or AMX, and oneDNN 2 must be installed \(Debian's package libdnnl2\) or named by onednn, received .*none/;
+  await assert.rejects(refused("native", "/none/libdnnl.so.2"), refusal);
+  const sentence = /^RangeError: .*must be native or reference, received wasm$/;
+  await assert.rejects(refused("wasm"), sentence);
   await assert.rejects(refused("auto", "/none/libdnnl.so.2"), /libdnnl2/);
   assert.deepEqual(await refused("reference"), [{ name: "reference" }]);
 });

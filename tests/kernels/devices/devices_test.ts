@@ -11,6 +11,7 @@ import { Graph } from "../../../kernels/ops/graph.ts";
 import { ISOLATE_DEVICES } from "../../devices.ts";
 import { testContract } from "./contract.ts";
 import { modelOf, numbersOf, runModel, square, tensorOf, withDevice } from "./models.ts";
+import { assertRefused } from "../graph/refused.ts";
 
 for (const name of ISOLATE_DEVICES) testContract(name, () => openDevice(name));
 testContract("native", () => openNative({ isBlocking: true }));
@@ -95,31 +96,13 @@ Deno.test("a choice opens the same device without looking again", async () => {
   }
 });
 
-Deno.test("devices, adapters and threads that there are not are refused", async () => {
-  const named = (name: string): [Promise<unknown>, string] => [
-    openDevice(name),
-    `Cannot open a device: its name must be auto, native, webgpu, webgpu:N, wasm, reference, received "${name}"`,
-  ];
-  const threaded = (threads: number): [Promise<unknown>, string] => [
-    openNative({ threads }),
-    `Cannot open the native device: threads must be a whole number from 1, received ${threads}`,
-  ];
-  const refusals: readonly [Promise<unknown>, string][] = [
-    ...[named("abacus"), named("wasm:0"), threaded(0), threaded(1.5)],
-    [
-      resolveDevices("webgpu:1", { adapters: [0] }),
-      "Cannot open a device: its adapters must be named once, received webgpu:1 and 0",
-    ],
-    [
-      resolveDevices("wasm", { adapters: [0, 1] }),
-      "Cannot open a device: adapters must be those of webgpu, received 0,1 for wasm",
-    ],
-    [
-      openDevice("wasm", { threads: 2 }),
-      "Cannot open wasm: threads must be 1, as only native has more, received 2",
-    ],
-  ];
-  for (const [refused, message] of refusals) {
-    await assert.rejects(refused, { name: "RangeError", message });
-  }
-});
+Deno.test("devices, adapters and threads that there are not are refused", () =>
+  assertRefused("devices", [
+    () => openDevice("abacus"),
+    () => openDevice("wasm:0"),
+    () => openNative({ threads: 0 }),
+    () => openNative({ threads: 1.5 }),
+    () => resolveDevices("webgpu:1", { adapters: [0] }),
+    () => resolveDevices("wasm", { adapters: [0, 1] }),
+    () => openDevice("wasm", { threads: 2 }),
+  ]));

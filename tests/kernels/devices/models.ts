@@ -1,7 +1,7 @@
 /** Small models for the tests of devices. */
 
 import { Graph } from "../../../kernels/ops/graph.ts";
-import type { Value } from "../../../kernels/graph/value.ts";
+import type { NodeGraph, Value } from "../../../kernels/graph/value.ts";
 import { encodeModel } from "../../../kernels/onnx/encode.ts";
 import {
   type Device,
@@ -13,13 +13,16 @@ import {
 import { type ModelPort, readSignature } from "../../../kernels/onnx/signature.ts";
 import { asHostArray } from "../../../kernels/devices/tensor_memory.ts";
 
-/** The model that computes named outputs from every input of `graph`. */
-export function modelOf(graph: Graph, outputs: Readonly<Record<string, Value>>): Uint8Array {
-  return encodeModel(
-    graph,
-    graph.inputs.map((value) => ({ name: value.name, value })),
-    Object.entries(outputs).map(([name, value]) => ({ name, value })),
-  );
+/** The model that computes named outputs from every input of `graph`; some values are in FP16. */
+export function modelOf(
+  graph: NodeGraph,
+  outputs: Readonly<Record<string, Value>>,
+  stored: Iterable<Value> = [],
+  hasBf16Products = false,
+): Uint8Array {
+  const inputs = graph.inputs.map((value) => ({ name: value.name, value }));
+  const ports = Object.entries(outputs).map(([name, value]) => ({ name, value }));
+  return encodeModel(graph, inputs, ports, new Set(stored), hasBf16Products);
 }
 
 /** The model y = x · x. */

@@ -1,12 +1,12 @@
 /** Every operation of a device, and gradients, against the reference; and the bits of images. */
 
 import assert from "node:assert/strict";
-import { addGradients, type Device, Graph, openReference } from "../../../kernels/mod.ts";
+import { type Device, openReference } from "../../../kernels/mod.ts";
 import { elementCount } from "../../../kernels/graph/shapes.ts";
 import { atDepth } from "../../depth.ts";
 import type { RegisterTest } from "../../devices.ts";
 import fc from "../../fast_check.ts";
-import { computedOn } from "../graph/computed.ts";
+import { computedOn, differentiated } from "../graph/computed.ts";
 import { CASES } from "../graph/gradient_cases.ts";
 import type { Case } from "../graph/slopes.ts";
 import { COMPOSED_CASES, TIES, WINDOW_CASES } from "../graph/window_cases.ts";
@@ -96,11 +96,8 @@ function computeGradients(
   isWanted: (result: string) => boolean = () => true,
 ): Promise<Results> {
   const { shapes, build, range: [low, high] = [-1, 1] } = one, isWhole = one === TIES;
-  const g = new Graph(), inputs = shapes.map((shape, i) => g.input(`x${i}`, shape));
-  const y = build(g, ...inputs), dy = g.input("dy", y.shape);
-  const gradients = addGradients(g, [[y, dy]], inputs);
-  const all = { y, ...Object.fromEntries(gradients.map((value, i) => [`d${i}`, value!])) };
-  const wanted = Object.fromEntries(Object.entries(all).filter(([name]) => isWanted(name)));
+  const { g, results } = differentiated(shapes, build);
+  const wanted = Object.fromEntries(Object.entries(results).filter(([name]) => isWanted(name)));
   const numbers = g.inputs.map(({ name, shape }, i) => [
     name,
     pseudoRandom(seed + i, elementCount(shape)).map((x) =>

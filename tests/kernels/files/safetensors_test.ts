@@ -19,6 +19,8 @@ import { Buffer } from "node:buffer";
 import { atDepth } from "../../depth.ts";
 import fc from "../../fast_check.ts";
 import { assertRefused } from "../graph/refused.ts";
+import { inFolder } from "../../in_folder.ts";
+import { join } from "node:path";
 
 const DTYPES = Object.keys(SAFETENSORS_DTYPE_BYTES) as SafetensorsDType[];
 
@@ -44,15 +46,12 @@ const file = fc.record({
 });
 
 /** Writes bytes to a file while `use` runs. */
-async function withFile<T>(bytes: Uint8Array, use: (path: string) => Promise<T>): Promise<T> {
-  const path = await Deno.makeTempFile({ suffix: ".safetensors" });
-  try {
+const withFile = <T>(bytes: Uint8Array, use: (path: string) => Promise<T>): Promise<T> =>
+  inFolder(async (folder) => {
+    const path = join(folder, "a.safetensors");
     await Deno.writeFile(path, bytes);
     return await use(path);
-  } finally {
-    await Deno.remove(path);
-  }
-}
+  });
 
 /** A file with this header text and this many zero bytes of tensors. */
 function fileOf(header: string | Uint8Array, dataBytes = 0, headerBytes?: bigint): Uint8Array {
@@ -62,6 +61,18 @@ function fileOf(header: string | Uint8Array, dataBytes = 0, headerBytes?: bigint
   bytes.set(json, 8);
   return bytes;
 }
+
+/** An open file of a size that has only some pieces, one a read. */
+const fakeFile = (size: number, ...pieces: Uint8Array[]): SafetensorsFile => ({
+  [Symbol.dispose]() {},
+  stat: () => Promise.resolve({ size }),
+  seek: () => Promise.resolve(0),
+  read(into: Uint8Array) {
+    const piece = pieces.shift();
+    into.set(piece ?? []);
+    return Promise.resolve(piece?.length ?? null);
+  },
+});
 
 /** Expects that a file is refused in one sentence that names it. */
 const refuses = (bytes: Uint8Array, message: RegExp) =>
@@ -119,10 +130,8 @@ Deno.test("tensors are read directly into the given memory, or skipped", async (
   bucket.fill(0);
   await readSafetensors(bytes, place);
   assert.deepEqual([...bucket], [0, 0, 1, 2, 3, 0, 0, 0], "of bytes");
-  await assert.rejects(
-    readSafetensors(bytes.subarray(0, 100)),
-    /^RangeError: Cannot read the bytes/,
-  );
+  const refusal = /^RangeError: Cannot read the bytes/;
+  await assert.rejects(readSafetensors(bytes.subarray(0, 100)), refusal);
   await assert.rejects(
     withFile(bytes, (path) => readSafetensors(path, () => new Uint8Array(11))),
     /^RangeError: Cannot place tensor "a" of .* must be 12 bytes, received 11$/,
@@ -169,45 +178,21 @@ Deno.test("a file with any bytes changed is refused or still tiles its data", as
 });
 
 Deno.test("a header of more than 100 MB is refused before it is read, for any size of the file", async () => {
-  const reading = (headerBytes: bigint) => {
-    const prefix = new Uint8Array(8);
-    new DataView(prefix.buffer).setBigUint64(0, headerBytes, true);
-    const sizes = [8, null];
-    const file: SafetensorsFile = {
-      [Symbol.dispose]() {},
-      stat: () => Promise.resolve({ size: 1e12 }),
-      seek: () => Promise.resolve(0),
-      read(into: Uint8Array) {
-        if (sizes.length === 2) into.set(prefix);
-        return Promise.resolve(sizes.shift()!);
-      },
-    };
-    return readOpenSafetensors(file, "large", () => undefined);
-  };
+  const reading = (headerBytes: bigint) =>
+    readOpenSafetensors(fakeFile(1e12, fileOf("", 0, headerBytes)), "large", () => undefined);
   await assert.rejects(reading(100_000_001n), {
     name: "RangeError",
     message:
       "Cannot read large: the header must be at most 100000000 bytes, received a header length of 100000001",
   });
-  await assert.rejects(
-    reading(100_000_000n),
-    /the header must be 100000000 bytes, received fewer$/,
-  );
+  const refusal = /the header must be 100000000 bytes, received fewer$/;
+  await assert.rejects(reading(100_000_000n), refusal);
 });
 
 Deno.test("a tensor that does not fit into memory is named with its size, as in a sparse file", async () => {
   const bytes = 2 ** 40, entry = { dtype: "U8", shape: [bytes], data_offsets: [0, bytes] };
   const head = fileOf(JSON.stringify({ huge: entry }));
-  const parts = [head.subarray(0, 8), head.subarray(8)];
-  const file: SafetensorsFile = {
-    [Symbol.dispose]() {},
-    stat: () => Promise.resolve({ size: head.length + bytes }),
-    seek: () => Promise.resolve(0),
-    read(into: Uint8Array) {
-      into.set(parts[0]!);
-      return Promise.resolve(parts.shift()!.length);
-    },
-  };
+  const file = fakeFile(head.length + bytes, head.subarray(0, 8), head.subarray(8));
   await assert.rejects(readOpenSafetensors(file, "sparse", (_, __, size) => new Uint8Array(size)), {
     name: "RangeError",
     message:
@@ -221,6 +206,9 @@ Deno.test("each error of a header is refused with the expected message", async (
   await refuses(fileOf("{}", 0, 3n), /^RangeError: .*at most 2 bytes, received .* of 3$/);
   await refuses(fileOf("{}", 0, 2n ** 64n - 1n), /^RangeError: .*length of 1844674407370955/);
   await refuses(fileOf(utf8), /^SyntaxError: .*header must be JSON/);
+  const empty = '{"dtype":"F32","shape":[0],"data_offsets":[0,0]}';
+  const many = Array.from({ length: 100_001 }, (_, i) => `"${i}":${empty}`);
+  await refuses(fileOf(`{${many}}`), /^RangeError: .* at most 100000 tensors, received 100001$/);
   const golden = new URL("../../golden/safetensors_refusals.jsonl", import.meta.url);
   const lines = (await Deno.readTextFile(golden)).trimEnd().split("\n");
   for (const { header, data, refusal } of lines.map((line) => JSON.parse(line))) {

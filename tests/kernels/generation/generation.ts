@@ -13,13 +13,13 @@ import {
   openPredictor,
   openReference,
 } from "../../../kernels/mod.ts";
-import { initialValues } from "../../../kernels/layers/layer.ts";
 import { substream } from "../../../kernels/random.ts";
 import { openDecoder } from "../../../kernels/stage/inference.ts";
 import { cachedLlama } from "../../../kernels/layers/llama.ts";
 import { cachedGpt2 } from "../../../kernels/layers/gpt2.ts";
 import { IS_DEEP } from "../../depth.ts";
 import type { RegisterTest } from "../../devices.ts";
+import { drawWeights } from "../stage/stage_runs.ts";
 
 const CONFIG = { layers: 2, hidden: 16, heads: 2, seq: 20, vocab: 40, tie: true };
 
@@ -45,14 +45,7 @@ const CASES = [
 
 type Case = typeof CASES[number];
 
-/** Weights so large that logits depend on every token before. */
-const weightsOf = ({ model }: Case) =>
-  new Map(
-    compileModel(model, "none").parameters.map(({ name, spec }) => {
-      const initializer = { kind: "normal", deviation: 0.3 } as const;
-      return [name, initialValues({ ...spec, initializer }, name, 1)];
-    }),
-  );
+const weightsOf = ({ model }: Case) => drawWeights(compileModel(model, "none"), 0.3);
 
 /** Logits after each token of a context of at most `seq`, by one whole forward. */
 async function openWhole(device: Device, one: Case) {

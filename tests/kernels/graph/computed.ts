@@ -2,9 +2,10 @@
 
 import type { Device } from "../../../kernels/devices/device.ts";
 import { openReference } from "../../../kernels/devices/reference.ts";
-import type { Graph } from "../../../kernels/ops/graph.ts";
+import { Graph } from "../../../kernels/ops/graph.ts";
 import type { Value } from "../../../kernels/graph/value.ts";
-import { modelOf, numbersOf, tensorOf } from "../devices/models.ts";
+import { modelOf, runModel } from "../devices/models.ts";
+import { addGradients } from "../../../kernels/ops/autodiff.ts";
 
 /** Elements of the inputs of a graph, by name. */
 export type Given = Readonly<Record<string, ArrayLike<number>>>;
@@ -16,19 +17,21 @@ export async function computedOn(
   values: Readonly<Record<string, Value>>,
   inputs: Given = {},
 ): Promise<Record<string, number[]>> {
-  const kernel = await device.compile(modelOf(g, values));
-  const given = g.inputs.filter(({ name }) => kernel.inputs.includes(name)).map((
-    { name, shape, dtype },
-  ) => [name, tensorOf(device, shape, Array.from(inputs[name]!), dtype)] as const);
-  const made = Object.entries(values).map(([name, { shape, dtype }]) =>
-    [name, device.alloc(dtype, shape)] as const
-  );
-  await kernel.bind(Object.fromEntries(given), Object.fromEntries(made))();
-  const found: Record<string, number[]> = {};
-  for (const [name, tensor] of made) found[name] = await numbersOf(device, tensor);
-  for (const [, tensor] of [...given, ...made]) device.free(tensor);
-  kernel.close();
-  return found;
+  const numbers = ({ name }: { name: string }) => Array.from(inputs[name]!);
+  return Object.fromEntries(await runModel(device, modelOf(g, values), numbers));
+}
+
+/** A graph with inputs x0, x1, …, its result y, and the gradients d0, d1, … of that, from dy. */
+export function differentiated(
+  shapes: readonly (readonly number[])[],
+  build: (g: Graph, ...inputs: Value[]) => Value,
+) {
+  const g = new Graph(), inputs = shapes.map((shape, i) => g.input(`x${i}`, shape));
+  const y = build(g, ...inputs), dy = g.input("dy", y.shape);
+  const gradients = addGradients(g, [[y, dy]], inputs);
+  const results: Record<string, Value> & { y: Value } = { y };
+  gradients.forEach((value, i) => results[`d${i}`] = value!);
+  return { g, results };
 }
 
 /** The elements of one value, by the judge. */

@@ -70,10 +70,7 @@ Deno.test("operations whose results are whole numbers or bools are known to be f
 });
 
 /** The gradients of the sum of a result for x, and for the other input. */
-async function slopes(
-  build: (g: Graph, x: Value, other: Value) => Value,
-  given: Given,
-): Promise<number[][]> {
+async function slopes(build: (g: Graph, x: Value, other: Value) => Value, given: Given) {
   const g = new Graph(), names = Object.keys(given);
   const inputs = names.map((name) => g.input(name, [given[name]!.length])) as [Value, Value];
   const y = build(g, ...inputs);

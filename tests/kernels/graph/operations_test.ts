@@ -198,9 +198,10 @@ Deno.test("a product has a gradient if one of its elements is zero", async () =>
 /** The sum of products that an equation names, term by term: `take` reads the operands. */
 function sumOfProducts(equation: string, shapes: readonly (readonly number[])[], take: Take) {
   const [left, right] = equation.split("->") as [string, string], sides = left.split(",");
-  const sizes = new Map(
-    sides.flatMap((side, k) => [...side].map((axis, i) => [axis, shapes[k]![i]!])),
+  const axes = sides.flatMap((side, k) =>
+    [...side].map((axis, i) => [axis, shapes[k]![i]!] as const)
   );
+  const sizes = new Map(axes);
   const placeOf = (axes: string, at: Places) =>
     [...axes].reduce((place, axis) => place * sizes.get(axis)! + at[axis]!, 0);
   const result: number[] = [];
@@ -300,16 +301,9 @@ Deno.test("each argument of each method is checked, and named in the error", () 
           kernel: 1,
           sizes: [1],
           pads: [1],
-          value: 1,
         },
-        ...{
-          name: "n",
-          op: "Neg",
-          which: "lower",
-          equation: "ij",
-          shape: [2, 3],
-          data: Float32Array.of(1),
-        },
+        ...{ value: 1, name: "n", op: "Neg", which: "lower", equation: "ij", shape: [2, 3] },
+        data: Float32Array.of(1),
       };
       const before = parts.slice(0, i).map(([name, mark]) => mark ? undefined : right[name!] ?? x);
       const wrong = [mark ? null : undefined, NaN, { a: 1 }, [NaN], other, [other], "of none"];

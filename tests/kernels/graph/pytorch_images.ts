@@ -2,7 +2,6 @@
 
 import assert from "node:assert/strict";
 import {
-  addGradients,
   type ConvOptions,
   type ConvTransposeOptions,
   type Device,
@@ -14,7 +13,7 @@ import {
 import { IS_DEEP } from "../../depth.ts";
 import type { RegisterTest } from "../../devices.ts";
 import { assertClose } from "../stage/pytorch.ts";
-import { computedOn } from "./computed.ts";
+import { computedOn, differentiated } from "./computed.ts";
 
 const FIXTURE = new URL("../../fixtures/images/operations.safetensors", import.meta.url);
 
@@ -34,11 +33,7 @@ const OPERATIONS: Readonly<Record<string, Build>> = {
   "conv of one axis": conv({ strides: 3, pads: 2 }),
   "conv transposed": transposed({ strides: 2 }),
   "conv transposed of groups": transposed({
-    strides: [3, 2],
-    pads: [1, 2],
-    outputPadding: [2, 1],
-    groups: 2,
-    dilations: [1, 2],
+    ...{ strides: [3, 2], pads: [1, 2], outputPadding: [2, 1], groups: 2, dilations: [1, 2] },
   }),
   "conv transposed of one axis": transposed({ strides: 2, pads: 1 }),
   "max pool": (g, x) => g.maxPool(x, 2, { strides: 2 }),
@@ -72,11 +67,8 @@ const floats = ({ data }: LoadedTensor) => new Float32Array(data.buffer);
 
 /** Computes a case on a device, with the names of the fixture. */
 async function compute(device: Device, build: Build, given: ReadonlyMap<string, LoadedTensor>) {
-  const operands = [...given].filter(([name]) => /^x\d$/.test(name));
-  const g = new Graph(), inputs = operands.map(([name, { shape }]) => g.input(name, shape));
-  const y = build(g, ...inputs as [Value, Value, Value]), dy = g.input("dy", y.shape);
-  const gradients = addGradients(g, [[y, dy]], inputs);
-  const results = { y, ...Object.fromEntries(gradients.map((value, i) => [`d${i}`, value!])) };
+  const shapes = [0, 1, 2].flatMap((i) => given.has(`x${i}`) ? [given.get(`x${i}`)!.shape] : []);
+  const { g, results } = differentiated(shapes, build as (g: Graph, ...all: Value[]) => Value);
   const values = Object.fromEntries(Array.from(given, ([name, tensor]) => [name, floats(tensor)]));
   const found = Object.entries(await computedOn(device, g, results, values));
   return new Map(found.map(([name, numbers]) => [name, Float32Array.from(numbers)]));

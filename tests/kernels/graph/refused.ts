@@ -1,9 +1,9 @@
 /** Compares refusals of calls with `tests/golden/refusals`. */
 
-import { assertSentences } from "../../console/refusals.ts";
+import { assertSentences, type Places } from "../../console/refusals.ts";
 
-/** A call that must be refused, with a title; for a function the title is its source. */
-export type Refused = readonly [about: unknown, call: () => unknown];
+/** A call that must be refused, with a title; for a function, as for a call alone, its source. */
+export type Refused = readonly [about: unknown, call: () => unknown] | (() => unknown);
 
 async function sentenceOf(call: () => unknown): Promise<string> {
   try {
@@ -22,8 +22,11 @@ const textOf = (about: unknown) =>
     : Deno.inspect(about, { breakLength: Infinity });
 
 /** Compares the errors of calls with `tests/golden/refusals/NAME.txt`. */
-export async function assertRefused(name: string, all: Iterable<Refused>): Promise<void> {
+export async function assertRefused(name: string, all: Iterable<Refused>, places: Places = {}) {
   const sentences: [string, string][] = [];
-  for (const [about, call] of all) sentences.push([textOf(about), await sentenceOf(call)]);
-  await assertSentences(name, sentences);
+  for (const one of all) {
+    const [about, call] = typeof one === "function" ? [one, one] : one;
+    sentences.push([textOf(about), await sentenceOf(call)]);
+  }
+  await assertSentences(name, sentences, places);
 }

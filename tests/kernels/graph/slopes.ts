@@ -4,17 +4,11 @@ import assert from "node:assert/strict";
 import { fromBinary } from "@bufbuild/protobuf";
 import { ModelProtoSchema } from "../../../kernels/onnx/onnx_pb.ts";
 import { valueTypes } from "../../../kernels/onnx/lower.ts";
-import {
-  addGradients,
-  encodeModel,
-  Graph,
-  openReference,
-  type Value,
-} from "../../../kernels/mod.ts";
+import { encodeModel, Graph, openReference, type Value } from "../../../kernels/mod.ts";
 import { elementCount } from "../../../kernels/graph/shapes.ts";
 import { sliceNodes } from "../../../kernels/graph/value.ts";
 import { substream } from "../../../kernels/random.ts";
-import { computedOn } from "./computed.ts";
+import { computedOn, differentiated } from "./computed.ts";
 
 /** A function to differentiate. */
 export interface Case {
@@ -65,10 +59,8 @@ export async function assertGradients(name: string, { shapes, build, range = [-1
       { length: elementCount(shape) },
       () => low + (high - low) * (generator.next() >>> 0) / 2 ** 32,
     );
-  const g = new Graph(), inputs = shapes.map((shape, i) => g.input(`x${i}`, shape));
-  const y = build(g, ...inputs), dy = g.input("dy", y.shape);
-  const gradients = addGradients(g, [[y, dy]], inputs) as Value[];
-  assertTypes(g, [y, ...gradients]);
+  const { g, results } = differentiated(shapes, build), { y } = results;
+  assertTypes(g, Object.values(results));
   const values = shapes.map((shape) => draw(shape, range));
   const directions = shapes.map((shape) => draw(shape)), weights = draw(y.shape);
   const device = await openReference();
@@ -79,8 +71,7 @@ export async function assertGradients(name: string, { shapes, build, range = [-1
   const loss = async (offset: number) =>
     dot((await computedOn(device, g, { y }, at(offset))).y!, weights);
   const step = 1e-2, numeric = (await loss(step) - await loss(-step)) / (2 * step);
-  const wanted = Object.fromEntries(gradients.map((value, i) => [`d${i}`, value]));
-  const found = await computedOn(device, g, wanted, { ...at(0), dy: weights });
+  const found = await computedOn(device, g, results, { ...at(0), dy: weights });
   const analytic = directions.reduce((sum, one, i) => sum + dot(found[`d${i}`]!, one), 0);
   const tolerance = (name === "Cast" ? 0.1 : 2e-3) * Math.max(1, Math.abs(numeric));
   assert.ok(

@@ -45,10 +45,7 @@ export const WINDOW_CASES: Readonly<Record<string, readonly Case[]>> = {
   Conv: [
     conv([[2, 3, 5, 6], [4, 3, 3, 2], [4]]),
     conv([[2, 4, 7, 6], [6, 2, 3, 3]], {
-      groups: 2,
-      strides: [2, 3],
-      pads: [1, 0, 2, 1],
-      dilations: [2, 1],
+      ...{ groups: 2, strides: [2, 3], pads: [1, 0, 2, 1], dilations: [2, 1] },
     }),
     conv([[2, 3, 9], [2, 3, 4], [2]], { strides: 3 }),
     conv([[1, 2, 6, 5], [2, 1, 3, 4]], { groups: 2, strides: 2, pads: "SAME_UPPER" }),
@@ -61,10 +58,7 @@ export const WINDOW_CASES: Readonly<Record<string, readonly Case[]>> = {
   ConvTranspose: [
     transposed([[2, 3, 4, 3], [3, 2, 3, 2], [2]]),
     transposed([[2, 4, 3, 4], [4, 3, 3, 3]], {
-      groups: 2,
-      strides: [3, 2],
-      pads: [1, 2, 0, 1],
-      dilations: [1, 2],
+      ...{ groups: 2, strides: [3, 2], pads: [1, 2, 0, 1], dilations: [1, 2] },
       outputPadding: [2, 1],
     }),
     transposed([[2, 4, 3, 3], [4, 1, 2, 2], [2]], { groups: 2 }),

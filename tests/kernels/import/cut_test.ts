@@ -18,9 +18,7 @@ import {
   t5Logits,
   type TensorSpec,
 } from "../../../kernels/mod.ts";
-import { initialValues } from "../../../kernels/layers/layer.ts";
 import { inputsOf, outputsOf } from "../../../kernels/compile/programs.ts";
-import { openStage } from "../../../kernels/stage/stage.ts";
 import { t5Ties } from "../../../kernels/layers/t5.ts";
 import { withAliases } from "../../../kernels/stage/state.ts";
 import fc from "../../fast_check.ts";
@@ -35,6 +33,7 @@ import {
   type TestNode,
 } from "./onnx_model.ts";
 import NODES from "./branched.json" with { type: "json" };
+import { drawWeights, openStages } from "../stage/stage_runs.ts";
 
 /** The outputs of each layer for the next one and for later ones, without the loss. */
 const madeBy = ({ layers, programs }: ModelProgram) =>
@@ -44,13 +43,10 @@ const madeBy = ({ layers, programs }: ModelProgram) =>
 
 async function gpt(tie: boolean): Promise<Model> {
   const config = { layers: 3, hidden: 16, heads: 2, seq: 8, vocab: 20, tie };
-  const { parameters } = compileModel(gpt2(config, 1), "none");
-  const weights = new Map(parameters.map(({ name, spec }) => [name, initialValues(spec, name, 1)]));
+  const weights = drawWeights(compileModel(gpt2(config, 1), "none"));
   const file = gpt2Onnx(config).pieces((name) => weights.get(name));
-  return fromOnnx(await new Blob([...file]).bytes(), {
-    loss: "cross-entropy",
-    dimensions: { batch: 2, sequence: 8 },
-  });
+  const options = { loss: "cross-entropy", dimensions: { batch: 2, sequence: 8 } } as const;
+  return fromOnnx(await new Blob([...file]).bytes(), options);
 }
 
 Deno.test("a GPT-2 is cut at the ends of its halves of blocks, of which equal ones are one program", async () => {
@@ -88,10 +84,8 @@ Deno.test("blocks are cut if more layers are requested, and records cross the cu
 Deno.test("the memory of an encoder is sent directly to the layers of the decoder that read it", async () => {
   const config = { layers: 2, hidden: 16, heads: 2, seq: 6, vocab: 12, tie: true };
   const layers = t5Logits(config, 2), ties = t5Ties(config);
-  const { parameters } = compileModel({ name: "t5", layers, predictions: 1, ties }, "none", {
-    endsWithLoss: false,
-  });
-  const weights = new Map(parameters.map(({ name, spec }) => [name, initialValues(spec, name, 1)]));
+  const model = { name: "t5", layers, predictions: 1, ties };
+  const weights = drawWeights(compileModel(model, "none", { endsWithLoss: false }));
   const file = layersOnnx(layers, { ties }).pieces((name) => weights.get(name));
   const back = fromOnnx(await new Blob([...file]).bytes(), { loss: "cross-entropy" });
   const program = compileModel(back, "none");
@@ -125,15 +119,12 @@ const OPTIONS = { loss: "mse", output: "y" } as const;
 async function trained(model: Pick<Model, "layers" | "ties">, weights: Model["weights"]) {
   const device = await openReference();
   const program = compileModel({ name: "test", predictions: 1, ...model }, "none");
-  const stage = await openStage(device, program, {
-    optimizer: { kind: "sgd", momentum: 0, weightDecay: 0 },
-    backward: "whole",
-  });
-  stage.load(withAliases({ weights: new Map(weights), moments: new Map() }, program.ties));
-  const { output } = await stage.forward(0, undefined, BATCH);
-  await stage.backward(0, "B", undefined, 1);
+  const [stage] = await openStages(device, program, 1);
+  stage!.load(withAliases({ weights: new Map(weights), moments: new Map() }, program.ties));
+  const { output } = await stage!.forward(0, undefined, BATCH);
+  await stage!.backward(0, "B", undefined, 1);
   const gradients = new Map<string, number[]>();
-  for (const [name, own] of await stage.gradients()) {
+  for (const [name, own] of await stage!.gradients()) {
     const whole = name.replace(/@\d+$/, ""), before = gradients.get(whole);
     gradients.set(whole, Array.from(own, (one, i) => one + (before?.[i] ?? 0)));
   }
@@ -192,10 +183,8 @@ Deno.test("micro-batches of another size are cut at the same places, with the sa
 });
 
 Deno.test("masks of the micro-batch and transposed weights do not cross: each layer computes them", () => {
-  const { layers, programs } = compileModel(
-    { name: "test", predictions: 1, ...cutAt([3, 6]) },
-    "none",
-  );
+  const model = { name: "test", predictions: 1, ...cutAt([3, 6]) };
+  const { layers, programs } = compileModel(model, "none");
   const read = layers.map(({ program }) => programs[program]!.fields.map(({ name }) => name));
   assert.deepEqual(read, [["keep", "x"], [], ["keep", "label"]].map((names) => names.sort()));
   const crossing = programs.flatMap((program) => inputsOf(program).map(({ name }) => name));
@@ -240,10 +229,8 @@ Deno.test("the norms and GELUs of a BERT and of a GPT are fused", async () => {
 });
 
 Deno.test("nodes whose intermediate values have other readers are not fused", async () => {
-  const { settings, left } = await operations("bert", [
-    "/norm/Sqrt_output_0",
-    "/layer.0/Erf_output_0",
-  ]);
+  const read = ["/norm/Sqrt_output_0", "/layer.0/Erf_output_0"];
+  const { settings, left } = await operations("bert", read);
   assert.deepEqual(settings.map(([op]) => op).length, 5);
   assert.deepEqual(left.toSorted(), ["Erf", "Pow", "ReduceMean", "ReduceMean", "Sqrt"]);
 });
@@ -282,11 +269,7 @@ Deno.test('the largest int64, which means "to the end", is preserved by other op
   const { constants, valueOf } = planned([
     { op: "Concat", inputs: ["end", "end"], outputs: ["ends"], attributes: { axis: 0 } },
     { op: "Slice", inputs: ["x", "from", "ends", "axes"], outputs: ["y"] },
-  ], {
-    end: { data: BigInt64Array.of(2n ** 63n - 1n) },
-    from: int64(1, 2),
-    axes: int64(1, 2),
-  });
+  ], { end: { data: BigInt64Array.of(2n ** 63n - 1n) }, from: int64(1, 2), axes: int64(1, 2) });
   assert.deepEqual(valueOf("y")!.shape, [2, 3, 4]);
   for (const end of constants.get("ends")!.data) assert.ok(Number(end) > 2 ** 62, `${end}`);
 });

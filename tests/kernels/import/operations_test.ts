@@ -1,8 +1,8 @@
 /** Operations of ONNX files, of old opsets and new ones, against onnxruntime-web. */
 
 import assert from "node:assert/strict";
-import { InferenceSession, Tensor } from "onnxruntime-web";
-import { type Attribute, type Device, encodeModel, openNative } from "../../../kernels/mod.ts";
+import { Tensor } from "onnxruntime-web";
+import { type Attribute, type Device, openNative } from "../../../kernels/mod.ts";
 import { elementCount, sameShape } from "../../../kernels/graph/shapes.ts";
 import { foldFile, staticInputs } from "../../../kernels/onnx/fold.ts";
 import { readOnnx } from "../../../kernels/onnx/read_file.ts";
@@ -14,6 +14,9 @@ import {
   tensorOf,
   type TestModel,
 } from "./onnx_model.ts";
+import { modelOf as graphModel, runModel } from "../devices/models.ts";
+import { assertNear } from "../devices/operator_cases.ts";
+import { loadRuntime, runOnnx } from "../../onnx.ts";
 
 /** One node with its inputs and opset. */
 interface Case {
@@ -55,35 +58,19 @@ async function imported(bytes: Uint8Array, feeds: ReadonlyMap<string, Float32Arr
   const file = readOnnx(bytes, {}), inputs = staticInputs(file.inputs, {});
   const folded = foldFile({ file, inputs, isFrozen: () => false });
   const values = file.outputs.map((name) => folded.valueOf(name)!);
-  const given = folded.graph.inputs.map((value) => ({ name: value.name, value }));
-  const model = encodeModel(
-    folded.graph,
-    given,
-    values.map((value, i) => ({ name: `${i}`, value })),
+  const outputs = Object.fromEntries(values.map((value, i) => [`y${i}`, value]));
+  const results = await runModel(
+    device,
+    graphModel(folded.graph, outputs),
+    ({ name }) => Array.from(feeds.get(name.replace(/^(batch|p)\./, ""))!),
   );
-  const kernel = await device.compile(model);
-  const tensors = Object.fromEntries(kernel.inputs.map((name) => {
-    const value = folded.graph.inputs.find((one) => one.name === name)!;
-    const tensor = device.alloc(value.dtype, value.shape);
-    device.write(tensor, feeds.get(name.replace(/^(batch|p)\./, ""))!);
-    return [name, tensor];
-  }));
-  const made = values.map(({ dtype, shape }) => device.alloc(dtype, shape));
-  await kernel.bind(tensors, Object.fromEntries(made.map((tensor, i) => [`${i}`, tensor])))();
-  const results = await Promise.all(made.map((tensor) => device.read<Float32Array>(tensor)));
-  for (const tensor of [...Object.values(tensors), ...made]) device.free(tensor);
-  kernel.close();
-  return values.map(({ shape }, i) => ({ shape, data: results[i]! }));
+  return values.map(({ shape }, i) => ({ shape, data: results.get(`y${i}`)! }));
 }
 
 let device: Device;
 
-// Loading the runtime opens ports that stay.
-Deno.test.beforeAll(async () => {
-  device = await openNative();
-  const bytes = onnxModel(modelOf({ op: "Relu", x: [[1]] }));
-  await (await InferenceSession.create(bytes)).release();
-});
+loadRuntime();
+Deno.test.beforeAll(async () => void (device = await openNative()));
 
 Deno.test.afterAll(() => device.close());
 
@@ -99,8 +86,8 @@ for (const one of CASES) {
         numbers(shape, i).map((value) => isPositive ? Math.abs(value) + 0.1 : value),
       ]),
     );
-    const session = await InferenceSession.create(bytes);
-    const wanted = await session.run(
+    const wanted = await runOnnx(
+      bytes,
       Object.fromEntries(x.map((shape, i) => [`x${i}`, new Tensor(feeds.get(`x${i}`)!, shape)])),
     );
     for (const [key, { data }] of Object.entries(model.initializers ?? {})) {
@@ -111,14 +98,7 @@ for (const one of CASES) {
       const { dims, data: want } = wanted[`y${i}`]!;
       assert.ok(sameShape(shape, dims), `[${shape}], not [${dims}]`);
       assert.equal(data.length, elementCount(dims));
-      data.forEach((value, at) => {
-        const right = (want as Float32Array)[at]!;
-        assert.ok(
-          Math.abs(value - right) <= 1e-5 * Math.max(1, Math.abs(right)),
-          `${at}: ${value}, not ${right}`,
-        );
-      });
+      assertNear(data, want as Float32Array, 1e-5, op);
     }
-    await session.release();
   });
 }

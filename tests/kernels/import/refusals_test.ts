@@ -3,7 +3,6 @@
 import assert from "node:assert/strict";
 import {
   compileModel,
-  encodeModel,
   fromOnnx,
   type FromOnnxOptions,
   Graph,
@@ -27,6 +26,7 @@ import {
   type TestModel,
   type TestNode,
 } from "./onnx_model.ts";
+import { modelOf } from "../devices/models.ts";
 
 const W = { w: { data: numbers([3, 2]), shape: [3, 2] } };
 
@@ -88,16 +88,12 @@ Deno.test("a weight without a gradient may be frozen", () => {
   ];
   const initializers = { ...W, v: { data: numbers([2, 2]), shape: [2, 2] } };
   const bytes = onnxModel(line({ initializers, outputs: { z: "f32" } }, nodes));
-  assert.match(
-    refusalOf(bytes, { loss: "mse" })!,
-    /the weight "w" must have a gradient, .* frozen/,
-  );
+  const said = /the weight "w" must have a gradient, .* frozen/;
+  assert.match(refusalOf(bytes, { loss: "mse" })!, said);
   const model = fromOnnx(bytes, { loss: "mse", frozen: ["w"] });
   const { parameters } = compileModel(model, "none");
-  assert.deepEqual(parameters.map(({ name, isFrozen }) => [name, isFrozen]), [["w", true], [
-    "v",
-    false,
-  ]]);
+  const frozen = parameters.map(({ name, isFrozen }) => [name, isFrozen]);
+  assert.deepEqual(frozen, [["w", true], ["v", false]]);
 });
 
 Deno.test("bytes that are not an ONNX model, or part of one, are refused", () => {
@@ -187,10 +183,9 @@ Deno.test("a file of more nodes or operands than a run compiles in time is refus
     [[{ op: "Sum", inputs: Array(80_000).fill("y"), outputs: ["z"] }], "2 with 80004"],
   ] as const;
   for (const [nodes, received] of refused) {
-    assert.equal(
-      refusalOf(longModel({ nodes }), { loss: "mse" }),
-      `Cannot import the ONNX model: it must have at most 20000 nodes with 80000 inputs and outputs, received ${received}`,
-    );
+    const wanted =
+      `Cannot import the ONNX model: it must have at most 20000 nodes with 80000 inputs and outputs, received ${received}`;
+    assert.equal(refusalOf(longModel({ nodes }), { loss: "mse" }), wanted);
   }
 });
 
@@ -198,7 +193,7 @@ Deno.test("the memory of a chain of operations does not grow with its length", (
   const bytes = [10, 20_000].map((length) => {
     const g = new Graph(), x = g.input("x", [4]);
     const y = Array(length).fill(0).reduce<Value>((value) => g.relu(value), x);
-    return scratchBytes(encodeModel(g, [{ name: "x", value: x }], [{ name: "y", value: y }]));
+    return scratchBytes(modelOf(g, { y }));
   });
   assert.equal(bytes[1], bytes[0]);
 });

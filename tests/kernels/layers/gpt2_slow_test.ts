@@ -2,7 +2,6 @@
 
 import assert from "node:assert/strict";
 import {
-  addGradients,
   compileModel,
   generate,
   gpt2,
@@ -21,7 +20,7 @@ import { withAliases } from "../../../kernels/stage/state.ts";
 import { causalAttention, causalMask } from "../../../kernels/layers/attention.ts";
 import { ISOLATE_DEVICES } from "../../devices.ts";
 import { pseudoRandom } from "../devices/models.ts";
-import { computedOn } from "../graph/computed.ts";
+import { computedOn, differentiated } from "../graph/computed.ts";
 import { assertRefused } from "../graph/refused.ts";
 import { assertClose } from "../stage/pytorch.ts";
 import {
@@ -118,10 +117,8 @@ Deno.test("sizes that are too large or do not divide, and heads that cannot be i
     ...[{ layers: 1025 }, { heads: 3 }, { headSlices: 0 }, { headSlices: 68 }],
     ...[{ headSlices: 2, tie: true }, { headSlices: 2, hidden: 1, heads: 1 }],
   ];
-  return assertRefused(
-    "gpt2",
-    changes.map((change) => [change, () => gpt2({ ...CONFIG, ...change }, 1)]),
-  );
+  const build = (change: object) => gpt2({ ...CONFIG, ...change }, 1);
+  return assertRefused("gpt2", changes.map((change) => [change, () => build(change)]));
 });
 
 Deno.test("initial weights of residual outputs are smaller by the square root of their number", () => {
@@ -191,7 +188,7 @@ Deno.test("text is generated from the weights of a tied model, which hold no hea
   await assert.rejects(generated(CONFIG, weights), /"lm_head.weight" must be given/);
 });
 
-type Four = [Value, Value, Value, Value];
+type Build = (g: Graph, ...inputs: Value[]) => Value;
 type Attention = (g: Graph, q: Value, k: Value, v: Value) => Value;
 
 const byDefinition: Attention = (g, q, k, v) => {
@@ -202,14 +199,11 @@ const byDefinition: Attention = (g, q, k, v) => {
 
 /** The result and the gradients of queries, keys and values, and how many scores are computed. */
 async function attend(attention: Attention, seq: number) {
-  const g = new Graph(), names = ["q", "k", "v", "dy"];
-  const [q, k, v, dy] = names.map((name) => g.input(name, [1, 2, seq, 3])) as Four;
-  const y = attention(g, q, k, v);
+  const { g, results } = differentiated(Array(3).fill([1, 2, seq, 3]), attention as Build);
   const scores = g.nodes.filter(({ op }) => op === "Softmax")
     .reduce((sum, { outputs: [weights] }) => sum + weights!.shape.reduce((a, b) => a * b), 0);
-  const [dq, dk, dv] = addGradients(g, [[y, dy]], [q, k, v]) as [Value, Value, Value];
-  const given = Object.fromEntries(names.map((name, i) => [name, pseudoRandom(i, 6 * seq)]));
-  const found = await computedOn(await openReference(), g, { y, dq, dk, dv }, given);
+  const given = g.inputs.map(({ name }, i) => [name, pseudoRandom(i, 6 * seq)]);
+  const found = await computedOn(await openReference(), g, results, Object.fromEntries(given));
   return { values: Object.values(found).flat(), scores: scores / (2 * seq * seq) };
 }
 

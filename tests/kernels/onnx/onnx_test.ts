@@ -3,10 +3,11 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { fromBinary } from "@bufbuild/protobuf";
-import { compileModel, encodeModel, gpt2, Graph, type Value } from "../../../kernels/mod.ts";
+import { compileModel, gpt2, Graph, type Value } from "../../../kernels/mod.ts";
 import { scratchBytes } from "../../../kernels/onnx/scratch.ts";
 import { lowerModel } from "../../../kernels/onnx/lower.ts";
 import { ModelProtoSchema } from "../../../kernels/onnx/onnx_pb.ts";
+import { modelOf } from "../devices/models.ts";
 
 /** A model with every operation of the builder, every kind of attribute and every type of constant. */
 function everyOperation(): Uint8Array {
@@ -25,11 +26,7 @@ function everyOperation(): Uint8Array {
       g.constant(Uint8Array.of(1, 0), [2], "bool"),
     ].flatMap((constant) => g.node("Identity", [constant], [constant.shape])),
   ];
-  return encodeModel(
-    g,
-    [{ name: "x", value: x }, { name: "w", value: w }],
-    results.map((value, i) => ({ name: `o${i}`, value })),
-  );
+  return modelOf(g, Object.fromEntries(results.map((value, i) => [`o${i}`, value])));
 }
 
 Deno.test("a model has the bytes that it had in earlier releases, so that their journals replay", () => {
@@ -51,10 +48,8 @@ Deno.test("the generated code has every field and every value of onnx.proto", as
   assert.deepEqual(sorted(generated), sorted(declared));
 });
 
-const { programs } = compileModel(
-  gpt2({ layers: 1, hidden: 8, heads: 2, seq: 4, vocab: 16 }, 1),
-  "none",
-);
+const GPT = gpt2({ layers: 1, hidden: 8, heads: 2, seq: 4, vocab: 16 }, 1);
+const { programs } = compileModel(GPT, "none");
 
 const ownOperations = (model: Uint8Array) =>
   fromBinary(ModelProtoSchema, model).graph!.node
@@ -85,9 +80,7 @@ function arenaBytes(
   ...shapes: readonly (readonly number[])[]
 ): number {
   const g = new Graph(), inputs = shapes.map((shape, i) => g.input(`x${i}`, shape));
-  const y = build(g, ...inputs as [Value, Value]);
-  const ports = inputs.map((value) => ({ name: value.name, value }));
-  return scratchBytes(encodeModel(g, ports, [{ name: "y", value: y }]));
+  return scratchBytes(modelOf(g, { y: build(g, ...inputs as [Value, Value]) }));
 }
 
 const SIZE = 64, VALUE = 4 * SIZE * SIZE;
@@ -122,14 +115,10 @@ Deno.test("operations that compute in memory of the library have it for that lon
   // Convolutions copy windows or products into scratch memory, as measured in the arena of the native device.
   const x = [8, 64, 14, 14], w = [64, 64, 3, 3], halves = { strides: 2 };
   assert.equal(arenaBytes((g, x, w) => g.conv(x, w, undefined, { pads: 1 }), x, w), 65_536);
-  const few = arenaBytes((g, x, w) => g.conv(x, w, undefined, { pads: 1, strides: 2 }), x, w);
+  const few = arenaBytes((g, x, w) => g.conv(x, w, undefined, { pads: 1, ...halves }), x, w);
   assert.equal(few, 4 * 64 * 9 * 49);
   assert.equal(arenaBytes((g, x, w) => g.conv(x, w), x, [64, 64, 1, 1]), 0);
-  const added = arenaBytes((g, x, w) => g.convTranspose(x, w, undefined, halves), x, [
-    64,
-    32,
-    2,
-    2,
-  ]);
+  const wide = [64, 32, 2, 2];
+  const added = arenaBytes((g, x, w) => g.convTranspose(x, w, undefined, halves), x, wide);
   assert.equal(added, 4 * 32 * 4 * 196);
 });

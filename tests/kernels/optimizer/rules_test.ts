@@ -12,10 +12,11 @@ import {
   openReference,
   type OptimizerOptions,
 } from "../../../kernels/mod.ts";
-import { completeOptimizer, groupOf, initialValues, openStage } from "../../../kernels/internal.ts";
+import { completeOptimizer, groupOf, openStage } from "../../../kernels/internal.ts";
 import { lowerModel } from "../../../kernels/onnx/lower.ts";
 import { ModelProtoSchema } from "../../../kernels/onnx/onnx_pb.ts";
 import { stepModel } from "../../../kernels/stage/optimizer.ts";
+import { drawWeights } from "../stage/stage_runs.ts";
 
 const MODEL = mlp({ inputs: 5, hidden: 4, layers: 1, classes: 3 }, 2);
 const [FIRST, ...OTHERS] = MODEL.layers as Layer[];
@@ -37,9 +38,7 @@ type Values = ReadonlyMap<string, Float32Array>;
 async function stepTwice(optimizer: OptimizerOptions, rate: number) {
   const device = await openReference(), states: { weights: Values; moments: Values }[] = [];
   const stage = await openStage(device, PROGRAM, { optimizer, backward: "whole" });
-  const weights = new Map(
-    PROGRAM.parameters.map(({ name, spec }) => [name, initialValues(spec, name, 1)]),
-  );
+  const weights = drawWeights(PROGRAM);
   stage.load({
     weights,
     moments: new Map([...weights].map(([name, one]) => [`${name}.ema`, one])),
@@ -72,10 +71,8 @@ Deno.test("Lion steps by the sign of the moment moved towards the gradient", asy
       const g = all.get(name)!, w = states[i]!.weights.get(name)!;
       const m = states[i]!.moments.get(`${name}.exp_avg`)!,
         kept = 1 - rate * (shape.length > 1 ? 0.1 : 0);
-      const next = Array.from(
-        w,
-        (one, k) => one * kept - rate * Math.sign(0.9 * m[k]! + 0.1 * g[k]!),
-      );
+      const sign = (k: number) => Math.sign(0.9 * m[k]! + 0.1 * g[k]!);
+      const next = Array.from(w, (one, k) => one * kept - rate * sign(k));
       assertNear(states[i + 1]!.weights.get(name)!, next, name);
       const moved = Array.from(m, (one, k) => 0.99 * one + 0.01 * g[k]!);
       assertNear(states[i + 1]!.moments.get(`${name}.exp_avg`)!, moved, `${name}.exp_avg`);
@@ -101,10 +98,8 @@ Deno.test("each value that a step overwrites has been read by then, in any order
       for (const name of written) {
         const readers = node.filter(({ input }) => input.includes(name.replace("'", "")));
         const earlier = new Set(before(name));
-        assert.ok(
-          readers.length > 0 && readers.every((one) => earlier.has(one)),
-          `${kind} ${name}`,
-        );
+        const areEarlier = readers.length > 0 && readers.every((one) => earlier.has(one));
+        assert.ok(areEarlier, `${kind} ${name}`);
       }
     }
   }
@@ -179,11 +174,8 @@ Deno.test("a group has its rate and its decay, also of biases, and the first tha
     const [f, d] = [factor, weightDecay ?? (shape.length > 1 ? 0.2 : 0)];
     settings.set(name, [f, d]);
     const g = gradients[1]!.get(name)!, w = states[1]!.weights.get(name)!;
-    assertNear(
-      states[2]!.weights.get(name)!,
-      Array.from(w, (one, k) => one - rate * f * (g[k]! + d * one)),
-      name,
-    );
+    const next = Array.from(w, (one, k) => one - rate * f * (g[k]! + d * one));
+    assertNear(states[2]!.weights.get(name)!, next, name);
   }
   assert.deepEqual([...settings.values()], [[1, 0], [3, 0.5], [1, 0], [1, 0.2], [0, 0]]);
 });

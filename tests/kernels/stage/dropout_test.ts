@@ -23,6 +23,7 @@ import {
   gradientsOf,
   openStages,
 } from "./stage_runs.ts";
+import { assertRefused } from "../graph/refused.ts";
 
 const KEY: DropoutKey = { seed: 7, step: 3, microBatch: 5 };
 const CONFIG: Gpt2Config = { layers: 2, hidden: 16, heads: 2, seq: 8, vocab: 32, dropout: 0.3 };
@@ -129,16 +130,13 @@ Deno.test("a share of 0 changes no model, and a prediction leaves no element out
 });
 
 Deno.test("a share of 1 is refused, and so are two layers of one name that would leave out the same", () => {
-  const message = (what: string) =>
-    `Cannot ${what}: dropout must be a number from 0 and below 1, received 1`;
-  assert.throws(() => gpt2({ ...CONFIG, dropout: 1 }, 2), { message: message("build GPT-2") });
   const sizes = { inputs: 4, hidden: 8, layers: 2, classes: 3 };
-  assert.throws(() => mlp({ ...sizes, dropout: 1 }, 2), { message: message("build MLP") });
   const drop: Layer = { name: "drop", build: (g, x) => g.dropout(x!, 0.1) };
   const first: Layer = { name: "first", build: (g) => g.batch("x", [2, 2]) };
   const layers = [first, drop, drop], model = { name: "twice", layers, predictions: 1 };
-  assert.throws(() => compileModel(model, "none", { endsWithLoss: false }), {
-    message:
-      'Cannot compile model: names of layers with dropout must be unique, received "drop" twice',
-  });
+  return assertRefused("dropout", [
+    () => gpt2({ ...CONFIG, dropout: 1 }, 2),
+    () => mlp({ ...sizes, dropout: 1 }, 2),
+    () => compileModel(model, "none", { endsWithLoss: false }),
+  ]);
 });

@@ -50,11 +50,9 @@ async function assertHeld(
   }
 }
 
-const WAYS = [["none", "fp32", "whole"], ["cheap", "fp32", "split"], [
-  "full",
-  "fp16",
-  "whole",
-]] as const;
+const WAYS = [
+  ...[["none", "fp32", "whole"], ["cheap", "fp32", "split"], ["full", "fp16", "whole"]] as const,
+];
 
 Deno.test("ONNX Runtime holds the planned memory of the stages of GPT-2", async () => {
   for (const [recompute, precision, backward] of WAYS) {

@@ -5,7 +5,6 @@ import {
   ADAMW_DEFAULTS,
   compileModel,
   type Device,
-  encodeModel,
   gpt2,
   Graph,
   type LayerGraph,
@@ -15,7 +14,7 @@ import { cutIntoStages } from "../../../kernels/compile/layout.ts";
 import { openStage } from "../../../kernels/stage/stage.ts";
 import { atDepth } from "../../depth.ts";
 import { ISOLATE_DEVICES } from "../../devices.ts";
-import { runModel } from "../devices/models.ts";
+import { modelOf, runModel } from "../devices/models.ts";
 import { preparing } from "../devices/webgpu/preparing.ts";
 import { assertClose, assertTrains } from "./pytorch.ts";
 import {
@@ -75,8 +74,7 @@ for (const name of [...ISOLATE_DEVICES, "reference as webgpu"]) {
   Deno.test(`a value that a model stores on ${name} is rounded to FP16 for itself and for others`, async () => {
     const g = new Graph(), x = g.input("x", [4]), product = g.mul(x, g.scalar(1));
     const outputs = { same: x, product, again: product, sum: g.add(product, g.scalar(0)) };
-    const ports = Object.entries(outputs).map(([name, value]) => ({ name, value }));
-    const model = encodeModel(g, [{ name: "x", value: x }], ports, new Set([product]));
+    const model = modelOf(g, outputs, [product]);
     const values = [1 + 2 ** -11, 1 + 3 * 2 ** -11, 2 ** -25, 65_520];
     const { same, ...others } = Object.fromEntries(await runModel(open(name), model, () => values));
     const rounded = [1, 1 + 2 ** -9, 0, Infinity]; // ties to even
@@ -136,10 +134,8 @@ Deno.test("small updates reach the FP32 weights although they vanish in FP16", a
 });
 
 Deno.test("a precision that does not exist, or is not the program's, is refused", async () => {
-  assert.throws(
-    () => program("fp8" as Precision),
-    /^RangeError: .*must be fp32 or fp16 or bf16, received fp8/,
-  );
+  const refusal = /^RangeError: .*must be fp32 or fp16 or bf16, received fp8/;
+  assert.throws(() => program("fp8" as Precision), refusal);
   const [stage] = cutIntoStages(program("fp16"), 2);
   const options = { optimizer: ADAMW_DEFAULTS, backward: "whole", precision: "fp32" } as const;
   const opening = openStage(open("reference"), stage!, options);

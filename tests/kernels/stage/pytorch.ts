@@ -93,11 +93,7 @@ async function openFixture(
 }
 
 /** Computes the gradients of a step; the mean loss. */
-async function accumulate(
-  stages: readonly Stage[],
-  batches: readonly TokenBatch[],
-  lossScale = 1,
-) {
+async function accumulate(stages: readonly Stage[], batches: readonly TokenBatch[], lossScale = 1) {
   const predictions = batches.reduce((sum, batch) => sum + countTargets(batch, "targets"), 0);
   let loss = 0;
   for (const stage of stages) stage.zeroGradients();
@@ -155,11 +151,7 @@ export async function assertTrains(
 }
 
 /** Registers the tests of a device that is open while they run. */
-export function testPytorch(
-  name: string,
-  device: () => Device,
-  test: RegisterTest = Deno.test,
-): void {
+export function testPytorch(name: string, device: () => Device, test: RegisterTest = Deno.test) {
   test(`the gradient of every GPT-2 parameter on ${name} is PyTorch's within 2e-6`, async () => {
     const { stages, batches, config } = await openFixture(device(), "gpt2", 1);
     await accumulate(stages, batches.slice(0, config.microBatches));

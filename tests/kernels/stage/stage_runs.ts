@@ -25,10 +25,14 @@ import { openStage, type Stage } from "../../../kernels/stage/stage.ts";
 import type { StageOptions } from "../../../kernels/stage/options.ts";
 import { substream } from "../../../kernels/random.ts";
 import { withAliases } from "../../../kernels/stage/state.ts";
+import { changedDevice } from "../own_memory.ts";
 
-/** First weights of a model. */
-export function drawWeights({ parameters }: ModelProgram): Map<string, Float32Array> {
-  return new Map(parameters.map(({ name, spec }) => [name, initialValues(spec, name, 1)]));
+/** First weights of a model, or larger ones: with these, logits depend on every token before. */
+export function drawWeights({ parameters }: Pick<ModelProgram, "parameters">, deviation?: number) {
+  const own = deviation ? { initializer: { kind: "normal", deviation } as const } : {};
+  return new Map(
+    parameters.map(({ name, spec }) => [name, initialValues({ ...spec, ...own }, name, 1)]),
+  );
 }
 
 /** Micro-batches of tokens drawn from a seed. */
@@ -40,13 +44,7 @@ export function drawTokens(count: number, length: number, vocab: number): TokenB
 
 /** A device with another way to compile. */
 export function compilingBy(device: Device, compile: Device["compile"]): Device {
-  return new Proxy(device, {
-    get(target, key) {
-      if (key === "compile") return compile;
-      const value = Reflect.get(target, key, target);
-      return typeof value === "function" ? value.bind(target) : value;
-    },
-  });
+  return changedDevice(device, { compile });
 }
 
 /** A device that compiles equal models once, for tests that open the same stages again and again. */
@@ -128,9 +126,8 @@ export async function backward(
 
 /** The gradients of all stages. */
 export async function gradientsOf(stages: readonly Stage[]): Promise<Map<string, Float32Array>> {
-  return new Map(
-    (await Promise.all(stages.map((stage) => stage.gradients()))).flatMap((g) => [...g]),
-  );
+  const all = await Promise.all(stages.map((stage) => stage.gradients()));
+  return new Map(all.flatMap((gradients) => [...gradients]));
 }
 
 /** Maximum number of micro-batches of {@linkcode train} in flight. */

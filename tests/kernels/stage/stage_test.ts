@@ -14,6 +14,7 @@ import {
 } from "../../../kernels/mod.ts";
 import { batchCheck } from "../../../kernels/compile/compile_model.ts";
 import { openStage } from "../../../kernels/stage/stage.ts";
+import { assertRefused } from "../graph/refused.ts";
 
 const TOKENS = { layers: 1, hidden: 8, heads: 2, seq: 4, vocab: 5 };
 const CLASSES = mlp({ inputs: 4, hidden: 4, layers: 2, classes: 3 }, 2);
@@ -83,10 +84,8 @@ async function openTiny(offload = false) {
 Deno.test("a micro-batch with a missing field, a label that is no class, twice in flight, or without an F is refused", async () => {
   const { stage } = await openTiny(), { stage: classes } = await open(CLASSES);
   const labels = { features: new Float32Array(8), labels: Int32Array.of(0, 3) };
-  await assert.rejects(
-    classes.forward(0, undefined, labels),
-    /"labels" .* from -1 to 2, received 3/,
-  );
+  const refusal = /"labels" .* from -1 to 2, received 3/;
+  await assert.rejects(classes.forward(0, undefined, labels), refusal);
   await assert.rejects(stage.forward(0, undefined, {}), /must have the field "points"/);
   await stage.forward(1, undefined, { points });
   const again = stage.forward(1, undefined, { points });
@@ -109,38 +108,22 @@ Deno.test("activations are held from F to B, or until they are dropped", async (
   assert.equal(stage.memory.device.activations, held);
 });
 
-Deno.test("gradients add up over micro-batches and start again from zero", async () => {
-  const { stage } = await openTiny();
-  const once = async (m: number, scale = 1) => {
-    await stage.forward(m, undefined, { points });
-    await stage.backward(m, "B", undefined, scale);
-    return (await stage.gradients()).get("a.weight")!;
-  };
-  const one = await once(0), two = await once(1);
-  assert.deepEqual(two, one.map((value) => 2 * value));
-  stage.zeroGradients();
-  assert.deepEqual(await once(2, 0.5), one.map((value) => value / 2));
-});
-
 Deno.test("a state without a weight or with a wrong length is refused, one of others is not", async () => {
   const { stage, weights } = await openTiny(), moments = new Map<string, Float32Array>();
   const load = (change: readonly (readonly [string, Float32Array])[], own = moments) =>
     stage.load({ weights: new Map([...weights, ...change]), moments: own });
   load([["of another stage", new Float32Array(1)]]);
-  assert.throws(
-    () => stage.load({ weights: new Map([...weights].slice(1)), moments }),
-    /^TypeError: Cannot load stage: the weight "a.weight" must be given$/,
-  );
-  assert.throws(() => load([["a.weight", new Float32Array(15)]]), RangeError);
   const short = new Map([["a.weight.exp_avg", new Float32Array(3)]]);
-  const { stage: offloaded } = await openTiny(true),
-    refused = /^RangeError: .* 16 elements, received 3/;
-  assert.throws(() => offloaded.load({ weights, moments: short }), refused);
-  assert.throws(() => load([], short), RangeError);
-  for (const name of ["c.weight", "a.weight.momentum_buffer"]) {
-    assert.throws(() => stage.write(name, new Float32Array(16)), /must be a weight or a moment/);
-  }
-  assert.throws(() => stage.rangeOf("c.weight"), /must be a parameter of the stage/);
+  const { stage: offloaded } = await openTiny(true), zeros = new Float32Array(16);
+  await assertRefused("states", [
+    () => stage.load({ weights: new Map([...weights].slice(1)), moments }),
+    () => load([["a.weight", new Float32Array(15)]]),
+    () => offloaded.load({ weights, moments: short }),
+    () => load([], short),
+    () => stage.write("c.weight", zeros),
+    () => stage.write("a.weight.momentum_buffer", zeros),
+    () => stage.rangeOf("c.weight"),
+  ]);
   stage.write("b.weight", Float32Array.of(7, 8), 3);
   assert.deepEqual(
     await stage.read([{ name: "b.weight", from: 3, to: 5 }, { name: "a.weight", from: 0, to: 1 }]),

@@ -39,25 +39,19 @@ const runSteps = (steps: number) =>
     };
   });
 
-gpuTest(
-  "a step of 149 parameters takes few dispatches, and copies fields, losses and norms",
-  async () => {
-    const [one, two] = [await runSteps(1), await runSteps(2)];
-    const dispatches = two.dispatches - one.dispatches;
-    assert.ok(dispatches > 0 && dispatches <= 1439, `${dispatches} dispatches`);
-    // Fields of 2 · 16 numbers, the loss' factor and four scalars, twice; two losses and 149 norms.
-    assert.deepEqual(two.copied, [4 * (32 + 1 + 8), 4 * (2 + 149)]);
-  },
-);
+gpuTest("a step of 149 parameters takes few dispatches, and copies what it must", async () => {
+  const [one, two] = [await runSteps(1), await runSteps(2)];
+  const dispatches = two.dispatches - one.dispatches;
+  assert.ok(dispatches > 0 && dispatches <= 1439, `${dispatches} dispatches`);
+  // Fields of 2 · 16 numbers, the loss' factor and four scalars, twice; two losses and 149 norms.
+  assert.deepEqual(two.copied, [4 * (32 + 1 + 8), 4 * (2 + 149)]);
+});
 
 /** Returns the losses and norms of steps of two micro-batches, and a weight after them. */
 async function trainedBits(capture: boolean) {
   const device = await openWebgpu({ capture });
-  const [stage] = await openStages(
-    device,
-    compileModel(gpt2({ ...MODEL, layers: 2 }, 2), "none"),
-    1,
-  );
+  const program = compileModel(gpt2({ ...MODEL, layers: 2 }, 2), "none");
+  const [stage] = await openStages(device, program, 1);
   const losses = [], batches = drawTokens(2, 16, 32);
   for (let step = 1; step <= 3; step++) {
     stage!.zeroGradients();

@@ -5,28 +5,20 @@ import assert from "node:assert/strict";
 import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { gpuTest, hasSwiftShader, SWIFTSHADER, writeDrivers } from "../../../gpu.ts";
-import { HANG_LIMIT_MS } from "../../../hang_limit.ts";
-import { inFolder } from "../../../in_folder.ts";
+import { runProgram } from "../../../console/command.ts";
+import { folderTest } from "../../../in_folder.ts";
 
 const PROGRAM = fileURLToPath(new URL("./ends_program.ts", import.meta.url));
 
-async function runDeno(args: readonly string[], variables: Readonly<Record<string, string>> = {}) {
-  const { code, signal, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
-    args: [...args],
+/** Runs the program, which ends with 128 and more where a signal ends it. */
+const end = (how: string, variables: Readonly<Record<string, string>> = {}) =>
+  runProgram(Deno.execPath(), ["run", "-A", "--no-check", PROGRAM, how], {
     // Libraries look for a display there, and say so when there is none.
-    env: { NO_COLOR: "1", DENO_NO_UPDATE_CHECK: "1", XDG_RUNTIME_DIR: "", ...variables },
-    stdin: "null",
-    signal: AbortSignal.timeout(HANG_LIMIT_MS),
-  }).output();
-  const decoder = new TextDecoder();
-  return { code, signal, stdout: decoder.decode(stdout), stderr: decoder.decode(stderr) };
-}
-
-const end = (how: string, variables?: Readonly<Record<string, string>>) =>
-  runDeno(["run", "-A", "--no-check", PROGRAM, how], variables);
+    env: { XDG_RUNTIME_DIR: "", ...variables },
+  });
 
 /** Ends well, and says no more than this. */
-const quiet = (stdout: string) => ({ code: 0, signal: null, stdout, stderr: "" });
+const quiet = (stdout: string) => ({ code: 0, stdout, stderr: "" });
 
 const ENDS: Readonly<Record<string, readonly [code: number, said: RegExp]>> = {
   natural: [0, /^$/],
@@ -37,7 +29,7 @@ const ENDS: Readonly<Record<string, readonly [code: number, said: RegExp]>> = {
 gpuTest("a program whose GPU is at work ends with its exit code", async () => {
   for (const [how, [code, said]] of Object.entries(ENDS)) {
     const { stderr, ...rest } = await end(how);
-    assert.deepEqual(rest, { code, signal: null, stdout: "" }, how + stderr);
+    assert.deepEqual(rest, { code, stdout: "" }, how + stderr);
     assert.match(stderr, said);
   }
 });
@@ -67,23 +59,19 @@ for (const [name, [program, stdout]] of Object.entries(OWNERS)) {
   gpuTest(name, async () => assert.deepEqual(await end(program), quiet(stdout)));
 }
 
-gpuTest(
-  "a process computes on the adapter of its choice, and on no other",
-  () =>
-    inFolder(async (folder) => {
-      writeDrivers(folder);
-      const { stdout, ...outcome } = await end("two adapters", { VK_DRIVER_FILES: folder });
-      assert.deepEqual({ ...outcome, stdout: "" }, quiet(""));
-      const { drivers, visible, loaded, refusals } = JSON.parse(stdout);
-      assert.deepEqual(drivers, [`${folder}/1.json`, `${folder}/0.json`]);
-      assert.equal(visible, folder);
-      assert.deepEqual(loaded, [`${folder}/1.so`]);
-      const refusal =
-        /^Cannot open the webgpu device: a process can use one adapter, received adapter 0 .* after another; use a process for each/;
-      assert.equal(refusals.length, 2);
-      for (const message of refusals) assert.match(message, refusal);
-    }),
-);
+folderTest("a process computes on the adapter of its choice, and on no other", async (folder) => {
+  writeDrivers(folder);
+  const { stdout, ...outcome } = await end("two adapters", { VK_DRIVER_FILES: folder });
+  assert.deepEqual({ ...outcome, stdout: "" }, quiet(""));
+  const { drivers, visible, loaded, refusals } = JSON.parse(stdout);
+  assert.deepEqual(drivers, [`${folder}/1.json`, `${folder}/0.json`]);
+  assert.equal(visible, folder);
+  assert.deepEqual(loaded, [`${folder}/1.so`]);
+  const refusal =
+    /^Cannot open the webgpu device: a process can use one adapter, received adapter 0 .* after another; use a process for each/;
+  assert.equal(refusals.length, 2);
+  for (const message of refusals) assert.match(message, refusal);
+}, gpuTest);
 
 /** A C compiler makes a driver that loses its GPU. */
 const LOST: Need = {
@@ -91,29 +79,24 @@ const LOST: Need = {
   reason: "Debian's chromium, libvulkan1 and gcc",
 };
 
-testNeeding(
-  LOST,
-  "a GPU that is lost is reported in one sentence by each read, and is closed without a word",
-  () =>
-    inFolder(async (folder) => {
-      const library = join(folder, "liblost_gpu.so"), manifest = join(folder, "icd.json");
-      const source = fileURLToPath(new URL("./lost_gpu.c", import.meta.url));
-      const compile = { args: ["-shared", "-fPIC", "-o", library, source, "-ldl"] };
-      assert.ok((await new Deno.Command("cc", compile).output()).success);
-      const ICD = { library_path: library, api_version: "1.1.0" };
-      await Deno.writeTextFile(manifest, JSON.stringify({ file_format_version: "1.0.0", ICD }));
-      const own = SWIFTSHADER["VK_DRIVER_FILES"]!,
-        { ICD: driver } = JSON.parse(await Deno.readTextFile(own));
-      const outcome = await end("lost", {
-        VK_DRIVER_FILES: manifest,
-        LOSE_AFTER: "50",
-        LOSE_DRIVER: resolve(dirname(own), driver.library_path),
-      });
-      const said =
-        "Cannot read from the webgpu device: the GPU must answer, received that it is lost, as when its driver is reset; another process can open it again\n";
-      assert.deepEqual(outcome, quiet(said.repeat(2)));
-    }),
-);
+folderTest("a lost GPU is reported by each read, and is closed in silence", async (folder) => {
+  const library = join(folder, "liblost_gpu.so"), manifest = join(folder, "icd.json");
+  const source = fileURLToPath(new URL("./lost_gpu.c", import.meta.url));
+  const compile = { args: ["-shared", "-fPIC", "-o", library, source, "-ldl"] };
+  assert.ok((await new Deno.Command("cc", compile).output()).success);
+  const ICD = { library_path: library, api_version: "1.1.0" };
+  await Deno.writeTextFile(manifest, JSON.stringify({ file_format_version: "1.0.0", ICD }));
+  const own = SWIFTSHADER["VK_DRIVER_FILES"]!,
+    { ICD: driver } = JSON.parse(await Deno.readTextFile(own));
+  const outcome = await end("lost", {
+    VK_DRIVER_FILES: manifest,
+    LOSE_AFTER: "50",
+    LOSE_DRIVER: resolve(dirname(own), driver.library_path),
+  });
+  const said =
+    "Cannot read from the webgpu device: the GPU must answer, received that it is lost, as when its driver is reset; another process can open it again\n";
+  assert.deepEqual(outcome, quiet(said.repeat(2)));
+}, (name, fn) => testNeeding(LOST, name, fn));
 
 Deno.test({
   name: "writes of a library to standard error while it opens are not seen, and later ones are",
@@ -130,7 +113,7 @@ Deno.test({
         try { quietly(() => { write("noise"); throw new Error("thrown"); }); } catch { write("said "); }
       }
       Deno.exit(openFiles() - before);`;
-    const outcome = await runDeno(["eval", "--ext=js", program]);
+    const outcome = await runProgram(Deno.execPath(), ["eval", "--ext=js", program]);
     assert.deepEqual(outcome, { ...quiet(""), stderr: "said said " }, "no file may be left open");
   },
 });

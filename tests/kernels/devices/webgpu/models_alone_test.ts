@@ -5,7 +5,6 @@ import { chooseAdapters, webgpuAdapters } from "../../../../kernels/devices/webg
 import { enterGpu, leaveGpu } from "../../../../kernels/devices/webgpu/gpu_memory.ts";
 import { IN_PLACE, prepareModel } from "../../../../kernels/devices/webgpu/prepare.ts";
 import { openWebgpu } from "../../../../kernels/devices/webgpu/webgpu.ts";
-import { elementCount } from "../../../../kernels/graph/shapes.ts";
 import type { Value } from "../../../../kernels/graph/value.ts";
 import {
   ADAMW_DEFAULTS,
@@ -23,41 +22,42 @@ import { createParameters } from "../../../../kernels/stage/parameters.ts";
 import { atDepth } from "../../../depth.ts";
 import { gpuTest, keepGpuOpen } from "../../../gpu.ts";
 import { modelOf, pseudoRandom, runModel, tensorOf, withDevice } from "../models.ts";
-import { trainedModels } from "./preparing.ts";
+import { numbersFor, trainedModels } from "./preparing.ts";
 
 keepGpuOpen();
 
 const onGpu = (use: (device: Device) => Promise<void>) => withDevice(openDevice("webgpu"), use);
 
+/** Registers a test of the device. */
+const deviceTest = (name: string, use: (device: Device) => Promise<void>) =>
+  gpuTest(name, () => onGpu(use));
+
 // A session is made strictly: a node without a kernel on the GPU, shapes not excepted, is an error.
-gpuTest(
-  "no node of a model that training a GPT-2, a Llama or an MLP compiles is left to the CPU",
-  async () => {
-    const models = await trainedModels();
-    for (const precision of PRECISIONS) {
-      for (const vocab of [20, 2000]) {
-        // With this many rows products and the sums of equal tokens are written in parts.
-        const large = gpt2({ layers: 1, hidden: 8, heads: 1, seq: 1300, vocab }, 1);
-        for (const { models: some } of compileModel(large, "none", { precision }).programs) {
-          for (const [what, model] of Object.entries(some)) {
-            models.set(`${precision} ${what} of many rows, model ${models.size}`, model);
-          }
+gpuTest("no node that training a GPT-2, a Llama or an MLP makes is left to the CPU", async () => {
+  const models = await trainedModels();
+  for (const precision of PRECISIONS) {
+    for (const vocab of [20, 2000]) {
+      // With this many rows products and the sums of equal tokens are written in parts.
+      const large = gpt2({ layers: 1, hidden: 8, heads: 1, seq: 1300, vocab }, 1);
+      for (const { models: some } of compileModel(large, "none", { precision }).programs) {
+        for (const [what, model] of Object.entries(some)) {
+          models.set(`${precision} ${what} of many rows, model ${models.size}`, model);
         }
       }
     }
-    assert.ok(models.size > 80, `${models.size} models`);
-    const [adapter] = chooseAdapters(await webgpuAdapters());
-    const gpu = await enterGpu(await nativeLibraryPath(), adapter);
-    try {
-      for (const [what, model] of models) {
-        const { bytes } = prepareModel(model);
-        assert.doesNotThrow(() => gpu.releaseSession(gpu.createSession(bytes)), what);
-      }
-    } finally {
-      leaveGpu();
+  }
+  assert.ok(models.size > 80, `${models.size} models`);
+  const [adapter] = chooseAdapters(await webgpuAdapters());
+  const gpu = await enterGpu(await nativeLibraryPath(), adapter);
+  try {
+    for (const [what, model] of models) {
+      const { bytes } = prepareModel(model);
+      assert.doesNotThrow(() => gpu.releaseSession(gpu.createSession(bytes)), what);
     }
-  },
-);
+  } finally {
+    leaveGpu();
+  }
+});
 
 const REFUSED: readonly (readonly [(g: Graph, x: Value) => Value, RegExp])[] = [
   [
@@ -70,18 +70,14 @@ const REFUSED: readonly (readonly [(g: Graph, x: Value) => Value, RegExp])[] = [
   ],
 ];
 
-gpuTest(
-  "an operation without a kernel on the GPU, and FP16 where it is missing, are refused by name",
-  () =>
-    onGpu(async (device) => {
-      for (const [build, message] of REFUSED) {
-        const g = new Graph(), y = build(g, g.input("x", [4]));
-        await assert.rejects(device.compile(modelOf(g, { y })), message);
-        // The device is as good as before.
-        (await device.compile(modelOf(g, { y: g.neg(g.inputs[0]!) }))).close();
-      }
-    }),
-);
+deviceTest("an operation without a kernel, and missing FP16, are refused", async (device) => {
+  for (const [build, message] of REFUSED) {
+    const g = new Graph(), y = build(g, g.input("x", [4]));
+    await assert.rejects(device.compile(modelOf(g, { y })), message);
+    // The device is as good as before.
+    (await device.compile(modelOf(g, { y: g.neg(g.inputs[0]!) }))).close();
+  }
+});
 
 /** Rows of a square: its elements fill thousands of workgroups, and its rows many tiles of a product. */
 const N = 160;
@@ -142,16 +138,6 @@ Deno.test("every place of the list is tried, and nothing else is computed in pla
   }
 });
 
-/** Random numbers for the inputs of a graph; whole ones below a bound. */
-const numbersFor = (
-  { shape, dtype }: Pick<Value, "shape" | "dtype">,
-  seed: number,
-  bound: number,
-) => {
-  const numbers = pseudoRandom(seed, elementCount(shape));
-  return dtype === "i32" ? numbers.map((x) => Math.floor((x + 1) / 2 * bound)) : numbers;
-};
-
 const bitsOf = ({ buffer }: Float32Array<ArrayBuffer>) => new Uint32Array(buffer);
 
 gpuTest("an output over an input has the bits that it has apart", (t) =>
@@ -181,42 +167,35 @@ const ROWS = 300, WIDTH = 24;
 
 const UPDATES = pseudoRandom(1, ROWS * WIDTH);
 
-gpuTest(
-  "updates of one row are added with the same bits each time, whatever else is added",
-  () =>
-    onGpu(async (device) => {
-      // Fewer rows than are added to the table, and more.
-      for (const table of [16, 400]) {
-        const g = new Graph(), base = g.input("base", [table, WIDTH]);
-        const ids = g.input("ids", [ROWS], "i32"), updates = g.input("updates", [ROWS, WIDTH]);
-        const model = modelOf(g, { y: g.scatterAdd(base, ids, updates) });
-        /** Adds the updates to rows of a table of ones; the numbers of one row. */
-        const add = async (ids: readonly number[], row: number) => {
-          const given: Record<string, number[]> = {
-            base: Array(table * WIDTH).fill(1),
-            ids: [...ids],
-          };
-          const results = await runModel(device, model, ({ name }) => given[name] ?? UPDATES);
-          return results.get("y")!.slice(row * WIDTH, (row + 1) * WIDTH);
-        };
-        const all = (row: number) => Array<number>(ROWS).fill(row), first = await add(all(5), 5);
-        first.forEach((got, column) => {
-          const own = UPDATES.filter((_, i) => i % WIDTH === column);
-          const want = own.reduce((sum, x) => sum + Math.fround(x), 1);
-          assert.ok(Math.abs(got - want) < 1e-4, `column ${column}: ${got}, not ${want}`);
-        });
-        assert.deepEqual(await add(all(5), 4), Array(WIDTH).fill(1));
-        for (let round = 0; round < atDepth(2, 12); round++) {
-          // Another row is only another place.
-          assert.deepEqual(await add(all(round), round), first);
-        }
-        // Rows in between do not matter: those of a row are added in the order of the batch.
-        const spread = all(5).map((row, i) => i % 3 === 0 ? row : 6 + i % 7);
-        const others = spread.map((row) => row === 5 ? row : 15);
-        assert.deepEqual(await add(others, 5), await add(spread, 5));
-      }
-    }),
-);
+deviceTest("updates of a row are added with the same bits, whatever else is", async (device) => {
+  // Fewer rows than are added to the table, and more.
+  for (const table of [16, 400]) {
+    const g = new Graph(), base = g.input("base", [table, WIDTH]);
+    const ids = g.input("ids", [ROWS], "i32"), updates = g.input("updates", [ROWS, WIDTH]);
+    const model = modelOf(g, { y: g.scatterAdd(base, ids, updates) });
+    /** Adds the updates to rows of a table of ones; the numbers of one row. */
+    const add = async (ids: readonly number[], row: number) => {
+      const given: Record<string, number[]> = { base: Array(table * WIDTH).fill(1), ids: [...ids] };
+      const results = await runModel(device, model, ({ name }) => given[name] ?? UPDATES);
+      return results.get("y")!.slice(row * WIDTH, (row + 1) * WIDTH);
+    };
+    const all = (row: number) => Array<number>(ROWS).fill(row), first = await add(all(5), 5);
+    first.forEach((got, column) => {
+      const own = UPDATES.filter((_, i) => i % WIDTH === column);
+      const want = own.reduce((sum, x) => sum + Math.fround(x), 1);
+      assert.ok(Math.abs(got - want) < 1e-4, `column ${column}: ${got}, not ${want}`);
+    });
+    assert.deepEqual(await add(all(5), 4), Array(WIDTH).fill(1));
+    for (let round = 0; round < atDepth(2, 12); round++) {
+      // Another row is only another place.
+      assert.deepEqual(await add(all(round), round), first);
+    }
+    // Rows in between do not matter: those of a row are added in the order of the batch.
+    const spread = all(5).map((row, i) => i % 3 === 0 ? row : 6 + i % 7);
+    const others = spread.map((row) => row === 5 ? row : 15);
+    assert.deepEqual(await add(others, 5), await add(spread, 5));
+  }
+});
 
 /** A layer with every kind of sum: products, reductions, a norm, softmax, a loss's rows. */
 function everySum(g: Graph, x: Value): Record<string, Value> {
@@ -235,16 +214,12 @@ function everySum(g: Graph, x: Value): Record<string, Value> {
   };
 }
 
-gpuTest(
-  "every kind of sum has the same bits each time that it is made",
-  () =>
-    onGpu(async (device) => {
-      const g = new Graph(), model = modelOf(g, everySum(g, g.input("x", [ROWS, WIDTH])));
-      const run = () => runModel(device, model, (input) => numbersFor(input, 1, WIDTH));
-      const first = await run();
-      for (let round = 0; round < atDepth(1, 10); round++) assert.deepEqual(await run(), first);
-    }),
-);
+deviceTest("every kind of sum has the same bits each time that it is made", async (device) => {
+  const g = new Graph(), model = modelOf(g, everySum(g, g.input("x", [ROWS, WIDTH])));
+  const run = () => runModel(device, model, (input) => numbersFor(input, 1, WIDTH));
+  const first = await run();
+  for (let round = 0; round < atDepth(1, 10); round++) assert.deepEqual(await run(), first);
+});
 
 /** The norms of the first of some vectors in each of 24 steps with random gradients, and its weights. */
 async function firstOf(device: Device, count: number, bucketSize: number) {
@@ -263,20 +238,13 @@ async function firstOf(device: Device, count: number, bucketSize: number) {
   return { norms, weights: await device.read<Float32Array>(store.parameters[0]!.weights[0]!) };
 }
 
-gpuTest(
-  "a vector has the same norms and steps whatever vectors are beside it in its stage and bucket",
-  () =>
-    onGpu(async (device) => {
-      const alone = await firstOf(device, 1, 768);
-      for (const [count, bucketSize] of [[2, 768], [2, 2 ** 16], [60, 2 ** 16]] as const) {
-        assert.deepEqual(
-          await firstOf(device, count, bucketSize),
-          alone,
-          `${count} in ${bucketSize}`,
-        );
-      }
-    }),
-);
+deviceTest("a vector has the same norms and steps whatever is beside it", async (device) => {
+  const alone = await firstOf(device, 1, 768);
+  for (const [count, bucketSize] of [[2, 768], [2, 2 ** 16], [60, 2 ** 16]] as const) {
+    const received = await firstOf(device, count, bucketSize);
+    assert.deepEqual(received, alone, `${count} in ${bucketSize}`);
+  }
+});
 
 /** Operations that may copy a buffer, of which no capture knows. */
 const COPIES: Readonly<Record<string, (g: Graph, x: Value) => Value>> = {

@@ -62,9 +62,7 @@ const WAYS: Readonly<Record<string, Way>> = {
 };
 
 /** Distinct models that training a GPT-2, a Llama or an MLP compiles, by description. */
-export async function trainedModels(
-  precisions: readonly Precision[] = PRECISIONS,
-): Promise<Map<string, Uint8Array>> {
+export async function trainedModels(precisions: readonly Precision[] = PRECISIONS) {
   const models = new Map<string, Uint8Array>(), known = new Set<string>();
   const device = await openReference();
   const all = precisions.flatMap((precision) =>
@@ -87,9 +85,9 @@ export async function trainedModels(
 }
 
 /** Numbers that an input may have: ids and targets are classes, second moments are not negative. */
-export function numbersFor({ name, dtype, shape }: ModelPort, seed: number): number[] {
+export function numbersFor({ name, dtype, shape }: ModelPort, seed: number, below = IDS) {
   const numbers = pseudoRandom(seed, elementCount(shape));
-  if (dtype === "i32") return numbers.map((x) => Math.floor((x + 1) / 2 * IDS));
+  if (dtype === "i32") return numbers.map((x) => Math.floor((x + 1) / 2 * below));
   const isPositive = /^m\d|^epsilon$/.test(name);
   return isPositive ? numbers.map((x) => Math.abs(x) + 0.01) : numbers;
 }

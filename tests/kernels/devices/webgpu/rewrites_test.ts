@@ -7,7 +7,6 @@ import { prepareModel } from "../../../../kernels/devices/webgpu/prepare.ts";
 import { Graph } from "../../../../kernels/ops/graph.ts";
 import type { Value } from "../../../../kernels/graph/value.ts";
 import { PORTS } from "../../../../kernels/compile/programs.ts";
-import { encodeModel } from "../../../../kernels/onnx/encode.ts";
 import { ModelProtoSchema } from "../../../../kernels/onnx/onnx_pb.ts";
 import { readSignature } from "../../../../kernels/onnx/signature.ts";
 import { valueTypes } from "../../../../kernels/onnx/lower.ts";
@@ -95,29 +94,18 @@ const LONG: Readonly<Record<string, (g: Graph, terms: number) => Value>> = {
   gemm: (g, terms) => g.gemm(g.input("a", [3, terms]), g.input("b", [terms, 4])),
   "gemm, transposed": (g, terms) =>
     g.gemm(g.input("a", [terms, 3]), g.input("b", [4, terms]), g.input("sum", [3, 4]), {
-      transA: true,
-      transB: true,
-      alpha: 0.5,
+      ...{ transA: true, transB: true, alpha: 0.5 },
     }),
   matmul: (g, terms) => g.matmul(g.input("a", [2, 3, terms]), g.input("b", [2, terms, 4])),
   "matmul, transposed": (g, terms) =>
     g.matmul(g.input("a", [2, terms, 3]), g.input("b", [2, terms, 4]), { transA: true, alpha: 2 }),
 };
 
-/** Encodes a model that stores some values in FP16. */
-const halfModel = (g: Graph, y: Value, stored: readonly Value[]) =>
-  encodeModel(
-    g,
-    g.inputs.map((value) => ({ name: value.name, value })),
-    [{ name: "y", value: y }],
-    new Set(stored),
-  );
-
 Deno.test("long products are added in parts in FP16, and an accumulator to their sum", async () => {
   const more = (g: Graph, terms: number) =>
     g.gemm(g.input("a", [220, terms]), g.input("b", [terms, 250]));
   for (const [what, build] of Object.entries({ ...LONG, "more elements": more })) {
-    const g = new Graph(), y = build(g, 2500), model = halfModel(g, y, [...g.inputs, y]);
+    const g = new Graph(), y = build(g, 2500), model = modelOf(g, { y }, [...g.inputs, y]);
     assert.ok(await errorOf(model, 3) < 4 * HALF, what);
     const { graph } = fromBinary(ModelProtoSchema, prepareModel(model).bytes);
     const types = valueTypes(graph!);
@@ -189,7 +177,7 @@ Deno.test("numbers that f16 cannot hold exactly are looked up and added to rows 
     for (const height of [3, 8]) { // Fewer rows than updates, and more.
       const g = new Graph(), base = g.input("base", [height, 2]), ids = g.input("ids", [5], "i32");
       const y = g.scatterAdd(base, ids, g.input("updates", [5, 2]));
-      const { bytes } = prepareModel(halfModel(g, y, [base, y]));
+      const { bytes } = prepareModel(modelOf(g, { y }, [base, y]));
       const isWidened = nodesOf(bytes).some(({ opType, input: [from] }) =>
         opType === "Cast" && from === "base"
       );
@@ -209,10 +197,8 @@ Deno.test("sums of columns are one or two products of few terms, unless their nu
     const g = new Graph(), x = g.input("x", [rows, 3]), model = modelOf(g, { y: g.sum(x, [0]) });
     const error = await errorOf(model, rows), { bytes } = prepareModel(model);
     assert.ok(error <= BOUNDS.fp32, `${rows} rows: off by ${error}`);
-    assert.deepEqual([countOf(bytes, "MatMul"), countOf(bytes, "ReduceSum")], [
-      products,
-      +!products,
-    ]);
+    const found = ["MatMul", "ReduceSum"].map((op) => countOf(bytes, op));
+    assert.deepEqual(found, [products, +!products]);
   }
 });
 

@@ -44,7 +44,7 @@ export type {
   ReduceMessage,
   ReducePhase,
 } from "./gradients/all_reduce.ts";
-export type { GradientSquares } from "./gradients/commit.ts";
+export type { CopyDigest, GradientSquares } from "./gradients/commit.ts";
 export type { ReduceOptions, SyncStrategy, TieEnd } from "./gradients/sync.ts";
 export type { SnapshotPlace } from "./options/option.ts";
 export type {
@@ -66,6 +66,7 @@ export type {
 } from "./pipeline/protocol.ts";
 export type { CopyInit } from "./pipeline/stage_copies.ts";
 export type {
+  Doubt,
   LocalUpdates,
   MicroBatchShare,
   PolicyData,
@@ -74,6 +75,7 @@ export type {
   StepRequest,
   StepShares,
   TracedAction,
+  Verification,
 } from "./pipeline/step.ts";
 export type { InFlightOptions, SupervisorInit } from "./pipeline/supervisor_state.ts";
 export type { WorkerFault, WorkerInit } from "./pipeline/worker_state.ts";

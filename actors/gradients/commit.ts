@@ -419,9 +419,11 @@ export async function digestOfStage(
 
 /** The digest of a copy of a stage. */
 export interface CopyDigest {
+  /** The stage. */
   readonly stage: number;
-  /** Its place in the copy order of the stage. */
+  /** The place of the copy in the copy order of the stage. */
   readonly rank: number;
+  /** The digest of its summed gradients. */
   readonly digest: number;
 }
 

@@ -142,7 +142,11 @@ const MEDIAN_ERROR_MAX = 0.05, ERROR_MAX = 0.12;
 /** Returns whether a prediction is within 12 %. */
 export const isNear = ({ error }: CheckedStep): boolean => error <= ERROR_MAX;
 
-/** Summarizes a check: its errors, and the steps whose errors are too large. @throws {RangeError} when there is no step. */
+/**
+ * Summarizes a check: its errors, and the steps whose errors are too large.
+ *
+ * @throws {RangeError} when there is no step.
+ */
 export function checkResult(steps: readonly CheckedStep[]) {
   if (steps.length === 0) throw new RangeError("Cannot check predictions: there must be a step");
   const errors = steps.map(({ error }) => error), medianError = median(errors);

@@ -215,8 +215,8 @@ interface CutRun {
 }
 
 /**
- * Returns the partition with the shortest step, and its `--layout`, by the measured costs of all layers while all workers
- * compute.
+ * Returns the partition with the shortest step, and its `--layout`, by the measured costs of layers
+ * while all workers compute.
  *
  * @throws {Error} when the profile has no cost of a layer's kind.
  * @throws {RangeError} when the model has fewer layers than the schedule has stages.

@@ -214,8 +214,8 @@ export function checkNewComponent(
 }
 
 /**
- * Fetches and hashes the modules of a new component, without running them. The chosen version is kept:
- * `jsr:@you/actor@1` becomes `jsr:@you/actor@1.2.0`.
+ * Fetches and hashes the modules of a new component, without running them. The chosen version is
+ * kept: `jsr:@you/actor@1` becomes `jsr:@you/actor@1.2.0`.
  *
  * @param folder of the registry. Default: the working directory.
  * @throws {RangeError} (as a rejection) when the name is invalid or taken.

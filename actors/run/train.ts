@@ -367,7 +367,10 @@ const nameOf = (schedule: unknown) =>
 /** Milliseconds within which signals count as one: a terminal and a parent may both send it. */
 const SAME_SIGNAL_MS = 1000;
 
-/** Returns a signal that SIGINT or SIGTERM aborts, until it is disposed of; the next one ends the program. */
+/**
+ * Returns a signal that SIGINT or SIGTERM aborts, until it is disposed of; the next one ends the
+ * program.
+ */
 function onInterrupt(announce: (line: string) => void) {
   const controller = new AbortController();
   const names: Deno.Signal[] = Deno.build.os === "windows" ? ["SIGINT"] : ["SIGINT", "SIGTERM"];

@@ -324,8 +324,7 @@ type Moved = Extract<TrainEvent, { readonly type: "resize" }>;
 
 /**
  * Reads the metrics of a run in the order of steps, if the file exists, each with the offset of the
- * next record in bytes. An incomplete last line is
- * skipped.
+ * next record in bytes. An incomplete last line is skipped.
  *
  * @param directory folder of the run.
  * @param from offset of the first record in bytes.

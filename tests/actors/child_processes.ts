@@ -1,4 +1,4 @@
-/** Lists child processes, on Linux. */
+/** Child processes, on Linux, and threads. */
 
 /** Returns the ids of the living processes that `parent` has started. */
 export function childProcesses(parent: number): number[] {
@@ -6,12 +6,17 @@ export function childProcesses(parent: number): number[] {
   return ids.filter((id) => Number.isInteger(id) && isChild(id, parent));
 }
 
-function isChild(id: number, parent: number): boolean {
+/** Returns whether a process lives; one whose end has not been awaited yet is dead as well. */
+export const isAlive = (id: number): boolean => parentOf(id) !== undefined;
+
+const isChild = (id: number, parent: number): boolean => parentOf(id) === parent;
+
+function parentOf(id: number): number | undefined {
   try {
-    const fields = Deno.readTextFileSync(`/proc/${id}/stat`).split(") ")[1]!.split(" ");
-    return Number(fields[1]) === parent && fields[0] !== "Z";
+    const [state, parent] = Deno.readTextFileSync(`/proc/${id}/stat`).split(") ")[1]!.split(" ");
+    return /[ZX]/.test(state!) ? undefined : Number(parent);
   } catch {
-    return false; // it has ended meanwhile
+    return undefined; // it has ended meanwhile
   }
 }
 
@@ -33,4 +38,21 @@ export const startsSoFar = (): number => started.length;
  */
 export function startedProcesses(): number[] {
   return started.filter((id) => isChild(id, Deno.pid));
+}
+
+/** Notes the threads that begin to listen from now on, until they are terminated. */
+export function watchThreads(): Disposable & { readonly living: ReadonlySet<Worker> } {
+  const Original = globalThis.Worker, living = new Set<Worker>();
+  globalThis.Worker = class extends Original {
+    constructor(...args: ConstructorParameters<typeof Original>) {
+      super(...args);
+      // A thread that has not yet begun to listen can only be ended by its parent.
+      this.addEventListener("message", () => living.add(this), { once: true });
+    }
+    override terminate() {
+      living.delete(this);
+      super.terminate();
+    }
+  };
+  return { living, [Symbol.dispose]: () => void (globalThis.Worker = Original) };
 }

@@ -78,9 +78,13 @@ export interface Outcome {
   readonly end: EventOf<"end">;
 }
 
-/** Trains any model to the end. */
-export async function trained(options: TrainOptions): Promise<Outcome> {
-  const events = await Array.fromAsync(train(options)), first = events[0]!, end = events.at(-1)!;
+/** Trains any model to the end; passes on each event as it arrives. */
+export async function trained(
+  options: TrainOptions,
+  see: (event: TrainEvent) => void = () => {},
+): Promise<Outcome> {
+  const events = await Array.fromAsync(train(options), (event) => (see(event), event));
+  const first = events[0]!, end = events.at(-1)!;
   assert.ok(first.type === "plan" && end.type === "end", "a run begins with its plan and ends");
   const steps = eventsOf(events, "step"), { peakActivations, weightsHeld, weightsHash } = end;
   const bits = {
@@ -96,12 +100,16 @@ export const eventsOf = <T extends TrainEvent["type"]>(events: readonly TrainEve
   events.filter((event): event is EventOf<T> => event.type === type);
 
 /** Trains a GPT to the end. */
-export function outcome(sizes: Sizes, options: Partial<TrainOptions>): Promise<Outcome> {
+export function outcome(
+  sizes: Sizes,
+  options: Partial<TrainOptions>,
+  see?: (event: TrainEvent) => void,
+): Promise<Outcome> {
   const { microBatches, steps } = sizes, { replicas = 1 } = options;
   // Chimera in waves has twice the micro-batches of its options.
   const count = 2 * replicas * microBatches * steps;
   const data = batchesOf(sizes, count), model = gpt2(sizes, sizes.microBatch);
-  return trained({ model, data, steps, microBatches, ...options });
+  return trained({ model, data, steps, microBatches, ...options }, see);
 }
 
 /** Returns how a schedule groups sums of gradients: "8 micro-batches: 2 copies, 00001111, in halves". */

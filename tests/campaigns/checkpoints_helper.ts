@@ -23,13 +23,8 @@ export interface Damage {
   readonly isAlone: boolean;
 }
 
-const FILES = [
-  "config.json",
-  "manifest.json",
-  "model.safetensors",
-  "optimizer.safetensors",
-] as const;
 const TENSORS = ["model.safetensors", "optimizer.safetensors"] as const;
+const FILES = ["config.json", "manifest.json", ...TENSORS] as const;
 
 /** Invalid values of flags and sizes. */
 const VALUES: readonly unknown[] = [
@@ -163,10 +158,7 @@ function* tensorHarms(draw: Draw): Iterable<Harm> {
 /** Files that are missing, truncated, swapped, or not files. */
 function* fileHarms(draw: Draw): Iterable<Harm> {
   for (const file of FILES) {
-    const harmed = (
-      what: string,
-      harm: (path: string, step: string) => Promise<unknown>,
-    ): Harm => ({
+    const harmed = (what: string, harm: (path: string, step: string) => unknown): Harm => ({
       name: `${file} ${what}`,
       harm: async (step) => void await harm(join(step, file), step),
     });
@@ -192,18 +184,16 @@ function* fileHarms(draw: Draw): Iterable<Harm> {
     }
     for (let i = 0; i < 12; i++) {
       const part = draw(1000) / 1000;
-      yield harmed(
-        `cut at ${part}`,
-        async (path) => Deno.truncate(path, Math.floor(part * (await Deno.stat(path)).size)),
-      );
+      const lengthOf = (path: string) => Math.floor(part * Deno.statSync(path).size);
+      yield harmed(`cut at ${part}`, (path) => Deno.truncate(path, lengthOf(path)));
     }
   }
   for (const size of [20 * 2 ** 30, 2 ** 53]) {
     yield {
       name: `weights of 20 GiB, by a manifest of ${size} bytes`,
       async harm(step) {
-        await Deno.truncate(join(step, "model.safetensors"), 20 * 2 ** 30);
-        const weights = "model.safetensors";
+        const [weights] = TENSORS;
+        await Deno.truncate(join(step, weights), 20 * 2 ** 30);
         await changeManifest(step, ({ files }) => void (files[weights].bytes = size));
       },
     };

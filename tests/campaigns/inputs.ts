@@ -170,10 +170,7 @@ const OTHERS = [
 async function onnxFiles(): Promise<Uint8Array[]> {
   const model = mlpOnnx({ inputs: 64, hidden: 8, layers: 1, classes: 10 });
   const sizes: Record<string, number> = {
-    "0.weight": 512,
-    "0.bias": 8,
-    "1.weight": 80,
-    "1.bias": 10,
+    ...{ "0.weight": 512, "0.bias": 8, "1.weight": 80, "1.bias": 10 },
   };
   const valuesOf = (name: string) => new Float32Array(sizes[name.slice(7)]!).fill(0.1);
   const mlp = await new Blob([...model.pieces(valuesOf)]).bytes();
@@ -212,9 +209,8 @@ function onnxCase(file: Uint8Array, nth: number): Case {
 }
 
 function runCase(record: unknown): Case {
-  const json = structuredClone(record),
-    what = change(json, () => oneOf(VALUES)()),
-    run = path("run");
+  const json = structuredClone(record), run = path("run");
+  const what = change(json, () => oneOf(VALUES)());
   return examine("run.json", what, async () => {
     await Deno.writeFile(join(run, "run.json"), encode(json));
     const refusals: Error[] = [];

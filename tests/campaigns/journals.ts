@@ -181,9 +181,8 @@ function* demands(trap: string, url: string): Generator<unknown> {
     yield { explore, ...rest };
   }
   for (const flag of ["text", "tokens", "weights", "schedule-file", "resume"]) {
-    for (const file of ["/dev/zero", "/etc/passwd", trap, url]) {
-      yield { train: [`--${flag}=${file}`] };
-    }
+    const files = ["/dev/zero", "/etc/passwd", trap, url];
+    yield* files.map((file) => ({ train: [`--${flag}=${file}`] }));
   }
   const flags = ["hidden", "layers", "heads", "seq", "vocab", "micro-batch-size", "micro-batches"];
   for (const flag of [...flags, "replicas", "workers", "chunks", "steps", "lr", "no-such"]) {

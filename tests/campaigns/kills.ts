@@ -84,11 +84,8 @@ function earlyCase(draw: Draw): Case {
     afterMs: afterMs += draw.part() * lastingMs,
     which: draw.part(),
   }));
-  return victim(
-    "early kill -9",
-    options,
-    (now, pid) => kills.forEach((one) => harmOne(one)(now, pid)),
-  );
+  const hurt: Hurt = (now, pid) => kills.forEach((one) => harmOne(one)(now, pid));
+  return victim("early kill -9", options, hurt);
 }
 
 /** A program that is killed and resumed repeatedly, and finally undisturbed. */
@@ -206,15 +203,7 @@ function drawDeaths(draw: Draw): Harm[] {
 
 /** What long runs have shown. */
 const COUNTS = [
-  "runs",
-  "equal",
-  "deaths",
-  "moves",
-  "restarts",
-  "retaken",
-  "move ms",
-  "restart ms",
-  "left",
+  ...["runs", "equal", "deaths", "moves", "restarts", "retaken", "move ms", "restart ms", "left"],
 ];
 const shown = new Map<string, Map<string, number>>();
 

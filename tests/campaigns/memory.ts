@@ -15,8 +15,8 @@ import type { TrainOptions } from "../../actors/options/train_options.ts";
 import { print } from "../../console/terminal.ts";
 import { residentBytes } from "../../console/train/memory_report.ts";
 import { linesOf } from "../../bench/report.ts";
-import type { Layer } from "../../kernels/mod.ts";
 import { webgpuAdapters } from "../../kernels/devices/webgpu/adapters.ts";
+import { batches, RINGS } from "../actors/run/own_layers.ts";
 import { runCampaign } from "./cases_helper.ts";
 
 const STEPS = 20_000, FIRST = 500;
@@ -62,36 +62,10 @@ async function measure(steps: number, program: readonly string[]): Promise<[numb
   return [median(held[0]), median(held[1])];
 }
 
-const ROWS = 4;
-
-const dense = (name: string, inputs: number, outputs: number): Layer => ({
-  name,
-  build(g, x) {
-    const points = x ?? g.batch("points", [ROWS, inputs]);
-    return g.gelu(g.gemm(points, g.parameter("weight", [inputs, outputs])));
-  },
-});
-
-const classifier: Layer = {
-  name: "classifier",
-  build: (g, x) =>
-    g.crossEntropy(g.gemm(x!, g.parameter("weight", [8, 2])), g.batch("labels", [ROWS], "i32")),
-};
-
-function* batches() {
-  for (let n = 0;; n++) {
-    const points = Float32Array.from({ length: 2 * ROWS }, (_, i) => Math.sin(n + i));
-    yield { points, labels: Int32Array.from({ length: ROWS }, (_, i) => Number(points[i]! > 0)) };
-  }
-}
-
 /** Trains as a script does, and prints the steps. */
 async function run(options: Pick<TrainOptions, "steps">): Promise<void> {
-  const layers = [dense("a", 2, 8), dense("b", 8, 8), classifier];
-  const events = train({
-    ...{ model: { name: "tiny", layers, predictions: ROWS }, data: batches() },
-    ...{ microBatches: 2, workers: 2, schedule: "1f1b", ...options },
-  });
+  const model = { model: RINGS, data: batches(), microBatches: 2 };
+  const events = train({ ...model, workers: 2, schedule: "1f1b", ...options });
   for await (const event of events) {
     if (event.type === "step") print(JSON.stringify({ step: event.step, loss: event.loss }));
   }

@@ -30,9 +30,7 @@ async function run(name: string, flags: readonly string[]): Promise<boolean> {
   const file = new URL(`${name}.ts`, FOLDER).href;
   const command = new Deno.Command(Deno.execPath(), {
     args: ["run", "-A", file, ...flags],
-    stdin: "null",
-    stdout: "inherit",
-    stderr: "inherit",
+    ...{ stdin: "null", stdout: "inherit", stderr: "inherit" },
   });
   return (await command.output()).success;
 }
@@ -42,9 +40,7 @@ if (import.meta.main) {
   const known = await campaigns();
   const unknown = asked.map(String).filter((name) => !known.includes(name));
   if (unknown.length > 0) {
-    printError(
-      `Cannot run the campaign "${unknown[0]}": the campaigns are ${known.join(", ")}`,
-    );
+    printError(`Cannot run the campaign "${unknown[0]}": the campaigns are ${known.join(", ")}`);
     Deno.exit(2);
   }
   const flags = Object.entries(given).flatMap(([name, value]) => [`--${name}`, String(value)]);

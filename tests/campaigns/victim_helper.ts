@@ -11,7 +11,7 @@ import { train } from "../../actors/run/train.ts";
 import type { TrainOptions } from "../../actors/options/train_options.ts";
 import { print } from "../../console/terminal.ts";
 import { gpt2 } from "../../kernels/mod.ts";
-import { childProcesses } from "../actors/child_processes.ts";
+import { childProcesses, watchThreads } from "../actors/child_processes.ts";
 import { batchesOf, type Sizes, SMALL } from "../actors/runs.ts";
 import type { Draw } from "./cases_helper.ts";
 
@@ -131,18 +131,7 @@ export function drawHarm(draw: Draw, isThread = false): Harm {
 
 /** Ends threads at their moments. */
 function endThreads(harms: readonly Harm[]): (now: string) => void {
-  const Original = globalThis.Worker, living = new Set<Worker>();
-  globalThis.Worker = class extends Original {
-    constructor(...args: ConstructorParameters<typeof Original>) {
-      super(...args);
-      // Nothing else can end a thread that does not listen yet.
-      this.addEventListener("message", () => living.add(this), { once: true });
-    }
-    override terminate() {
-      living.delete(this);
-      super.terminate();
-    }
-  };
+  const { living } = watchThreads();
   const end = (which: number) => {
     const one = [...living][Math.floor(which * living.size)];
     if (one) print("harmed");

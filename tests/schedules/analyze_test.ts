@@ -22,9 +22,8 @@ import {
   servedCases,
 } from "./cases.ts";
 
-const someCase = fc.constantFrom(
-  ...servedCases(({ workers, microBatches }) => workers <= 8 && microBatches <= 20),
-);
+const SOME = servedCases(({ workers, microBatches }) => workers <= 8 && microBatches <= 20);
+const someCase = fc.constantFrom(...SOME);
 
 propertyTest(
   "the bubbles of a worker add up to its idle time, and each has the cause that ended it",
@@ -36,10 +35,7 @@ propertyTest(
       for (const { start, end, before, waitsFor } of bubbles(analysis, worker)) {
         sum += end - start;
         if (before === undefined) assert.equal(end, analysis.makespan);
-        else {assert.ok(
-            isNear(waitsFor!.time, end),
-            `${inWords(one)}: not the dependency it waited for`,
-          );}
+        else assert.ok(isNear(waitsFor!.time, end), `${inWords(one)}: another dependency`);
       }
       assert.ok(isNear(sum, analysis.idle[worker]!), `${inWords(one)}: worker ${worker}`);
     }

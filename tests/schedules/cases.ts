@@ -31,8 +31,8 @@ const OWN_COUNTS: Readonly<Record<string, "chunks" | "slices" | "waves">> = {
 
 /** Variants of the options of a schedule, without workers and micro-batches. */
 function variants(name: string, workers: number): Partial<ScheduleOptions>[] {
-  const [counts, own] = [[1, 2, 3, 4], OWN_COUNTS[name]];
-  if (own) return counts.map((count) => ({ [own]: count }));
+  const own = OWN_COUNTS[name];
+  if (own) return [1, 2, 3, 4].map((count) => ({ [own]: count }));
   if (name === "slimpipe") {
     const two = [1, 2, 4, 8].map((slices) => ({ slices, chunks: 2 }));
     return [...two, { slices: 3, chunks: 3 }];
@@ -68,9 +68,9 @@ export function allCases(): Case[] {
   return names.flatMap((name) =>
     WORKERS.flatMap((workers) =>
       MICRO_BATCHES.flatMap((microBatches) =>
-        variants(name, workers).map((variant) => ({
+        variants(name, workers).map((more) => ({
           name,
-          options: { workers, microBatches, ...variant },
+          options: { workers, microBatches, ...more },
         }))
       )
     )
@@ -95,9 +95,7 @@ export function servedCases(fits: (options: ScheduleOptions) => boolean): Case[]
 }
 
 /** Formats a case for the message of a failure. */
-export function inWords({ name, options }: Case): string {
-  return `${name} ${JSON.stringify(options)}`;
-}
+export const inWords = ({ name, options }: Case) => `${name} ${JSON.stringify(options)}`;
 
 /** Returns true if two sums of the same durations are equal up to rounding. */
 export function isNear(a: number, b: number): boolean {
@@ -144,13 +142,7 @@ export function atAnyPace(schedule: Schedule, seed: number): SimulatedStep {
 }
 
 /** The result of a call: its text, or the message of its error. */
-export function sentenceOf(call: () => string): Promise<string> {
-  try {
-    return Promise.resolve(call());
-  } catch (error) {
-    return Promise.resolve(`${error}`);
-  }
-}
+export const sentenceOf = (call: () => string): Promise<string> => Promise.try(call).catch(String);
 
 /** A file of golden data about schedules. */
 export const golden = (file: string) =>

@@ -14,9 +14,8 @@ import PUBLISHED from "./published.json" with { type: "json" };
 import { allCases, FOUR, inWords, isNear, made } from "./cases.ts";
 
 function measure(name: string, options: ScheduleOptions, backward = 2) {
-  const { makespan, idle, peakActivations: peaks } = analyze(createSchedule(name, options), {
-    backward,
-  });
+  const schedule = createSchedule(name, options);
+  const { makespan, idle, peakActivations: peaks } = analyze(schedule, { backward });
   return { makespan, idle: idle[0], least: Math.min(...peaks), most: Math.max(...peaks) };
 }
 
@@ -44,9 +43,8 @@ Deno.test("steps on eight workers take the published times", () => {
     const { makespan } = measure(name, { workers: 8, microBatches, ...more }, backward);
     assert.equal(makespan, time, `${name}, ${microBatches} micro-batches, ${JSON.stringify(more)}`);
   }
-  const four = analyze(
-    createSchedule("message-driven", { workers: 4, microBatches: 32, order: "fifo" }),
-  );
+  const fifo = { workers: 4, microBatches: 32, order: "fifo" } as const;
+  const four = analyze(createSchedule("message-driven", fifo));
   assert.deepEqual([four.makespan, four.peakActivations], [105, [4, 4, 4, 1]]);
   const { idleLocal, makespan } = analyze(createSchedule("zb-h2", FOUR));
   assert.deepEqual([idleLocal, makespan], [[0, 0, 0, 0], 3 * 8 + 3]);
@@ -73,8 +71,8 @@ function uniform([forward, input, weight]: readonly [number, number, number]): U
 function check(where: string, analysis: Analysis, form: ClosedForm): void {
   for (const what of ["idle", "idleLocal", "peakActivations", "weights"] as const) {
     analysis[what].forEach((value, worker) => {
-      const expected = form[what],
-        all = typeof expected === "object" ? expected[worker]! : expected;
+      const expected = form[what];
+      const all = typeof expected === "object" ? expected[worker]! : expected;
       const isAs = all === undefined || isNear(value, all);
       assert.ok(isAs, `${where}: ${what} ${value} of worker ${worker}, by the form ${all}`);
     });

@@ -54,10 +54,8 @@ for (const [name, hashes] of Object.entries(sha256)) {
       const hash = createHash("sha256");
       for (let microBatches = 1; microBatches <= 32; microBatches++) {
         for (const chunks of name === "zb-v" ? [undefined] : [2, 3, 4]) {
-          const schedule = made({
-            name,
-            options: { workers: Number(workers), microBatches, chunks },
-          });
+          const options = { workers: Number(workers), microBatches, chunks };
+          const schedule = made({ name, options });
           if (schedule === undefined) continue;
           const key = [name, workers, microBatches, ...chunks ? [chunks] : []].join(" ");
           hash.update(`${key}\n${formatCsv(withLists(schedule).lists)}`);
@@ -84,8 +82,8 @@ Deno.test("V-Half and V-Min take no more time and memory than their authors' cod
   for (const [name, workers, microBatches, F, I, W, makespan, peak, send = 0] of some) {
     const costs = { forward: costOf(F), input: costOf(I), weight: costOf(W), send: 1e-12 * send };
     const found = analyze(createSchedule(name, { workers, microBatches, costs }), costs);
-    const time = 1e12 * found.makespan,
-      where = `${name} ${workers} ${microBatches} ${[F, I, W, send]}`;
+    const time = 1e12 * found.makespan;
+    const where = `${name} ${workers} ${microBatches} ${[F, I, W, send]}`;
     assert.ok(time <= makespan + 1e-6, `${time} > ${makespan}: ${where}`);
     assert.ok(2 * Math.max(...found.peakActivations) <= peak, `holds more than ${peak}: ${where}`);
     assert.deepEqual(validate(found.schedule), [], where);

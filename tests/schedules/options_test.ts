@@ -17,13 +17,10 @@ import { allCases, type Case, FOUR, refuses, sentenceOf } from "./cases.ts";
 
 Deno.test("the refusal of an option names the values that a schedule can serve", async () => {
   await assertRefusals("schedules", ([name, ...words]) => {
-    const given = words.map((word) => word.split("="));
-    const options = given.map((
-      [option, value],
-    ) => [option, isNaN(Number(value)) ? value : Number(value)]);
-    return sentenceOf(() =>
-      createSchedule(name!, { ...FOUR, ...Object.fromEntries(options) }).name
-    );
+    const given = words.map((word) => word.split("=") as [string, string]);
+    const valueOf = (text: string) => isNaN(Number(text)) ? text : Number(text);
+    const options = Object.fromEntries(given.map(([option, text]) => [option, valueOf(text)]));
+    return sentenceOf(() => createSchedule(name!, { ...FOUR, ...options }).name);
   });
 });
 
@@ -64,17 +61,8 @@ Deno.test("Chimera numbers a unit's micro-batches pipe by pipe, whatever the sca
 
 /** A value of each option that every schedule with this option can serve with two workers. */
 const VALUES: Required<Pick<ScheduleOptions, ScheduleOption>> = {
-  ...{
-    pipelineLimit: 2,
-    order: "bfw",
-    weightBacklog: 1,
-    limitBy: "bytes",
-    sizes: [0.5, 1, 1, 1],
-    chunks: 2,
-    waves: 2,
-    slices: 2,
-    pipelines: 1,
-  },
+  ...{ pipelineLimit: 2, order: "bfw", weightBacklog: 1, limitBy: "bytes", pipelines: 1 },
+  ...{ sizes: [0.5, 1, 1, 1], chunks: 2, waves: 2, slices: 2 },
   ...{ scale: "direct", costs: { send: 1 }, activationLimit: 4, weightLimit: 2 },
   recomputeAhead: true,
   edges: [{ from: 0, to: [1] }],

@@ -134,17 +134,12 @@ const anyTimes = fc.record({
 });
 
 Deno.test("values of layers go once to each stage that uses them, and never within a stage", () => {
-  const skips: LayerSkip[] = [
-    { from: 1, to: [2, 4, 5, 7], send: 3 },
-    { from: 2, to: [3], hasGradient: false },
-  ];
-  assert.deepEqual(edgesOfCut(skips, [0, 2, 4, 6]), [
-    { from: 0, to: [1, 2, 3], send: 3, hasGradient: true },
-  ]);
-  assert.deepEqual(edgesOfCut(skips, [0, 3]), [
-    { from: 0, to: [1], send: 3, hasGradient: true },
-    { from: 0, to: [1], send: 0, hasGradient: false },
-  ]);
+  const later = { from: 2, to: [3], hasGradient: false };
+  const skips: LayerSkip[] = [{ from: 1, to: [2, 4, 5, 7], send: 3 }, later];
+  const sent = (...to: number[]) => ({ from: 0, to, send: 3, hasGradient: true });
+  assert.deepEqual(edgesOfCut(skips, [0, 2, 4, 6]), [sent(1, 2, 3)]);
+  const free = { from: 0, to: [1], send: 0, hasGradient: false };
+  assert.deepEqual(edgesOfCut(skips, [0, 3]), [sent(1), free]);
   assert.deepEqual(edgesOfCut(skips, [0]), []);
 });
 

@@ -124,10 +124,8 @@ drawnTest(
     const parts = schedule.lists.flatMap((list) => [...list])
       .reduce((sum, { overlap }) => sum + (overlap === undefined ? 1 : 2), 0);
     assert.equal(cells.length, parts, name);
-    assert.ok(
-      svg.startsWith("<svg ") &&
-        svg.includes(` role="graphics-document">\n<title>${schedule.name}: `),
-    );
+    const title = ` role="graphics-document">\n<title>${schedule.name}: `;
+    assert.ok(svg.startsWith("<svg ") && svg.includes(title));
     const names = [...svg.matchAll(/<g role="graphics-symbol"><title>([^<]+)<\/title><rect /g)];
     assert.equal(names.length, svg.match(/class="edge"/g)!.length);
     const isReplicated = schedule.pipelineOf.some((pipeline) => pipeline > 0);

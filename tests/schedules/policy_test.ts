@@ -44,86 +44,86 @@ const split = (weightBacklog: number, limit: number, held = [1], sizes?: number[
 const COMPOSED = "0F0,1F0,1B0,0F1+2,0B0,1F1,1B1&1F2,0B1.0,0B1.1,1B2,0B2";
 
 /** The offers of each step, `>` the action that a policy runs, and at the end the remaining offers. */
-const PLAYED: Readonly<Record<string, readonly (readonly [StepPolicy, string, left?: string])[]>> =
-  {
-    "a list waits for its head, and is done after its last action": [
-      [listed("0F0,0B0"), "0B0 > - waits for 0F0; 0F0 > 0F0; > 0B0 done; 0F0 > - done", "0F0"],
+type Play = readonly [StepPolicy, script: string, left?: string];
+const PLAYED: Readonly<Record<string, readonly Play[]>> = {
+  "a list waits for its head, and is done after its last action": [
+    [listed("0F0,0B0"), "0B0 > - waits for 0F0; 0F0 > 0F0; > 0B0 done; 0F0 > - done", "0F0"],
+  ],
+  "a split backward is offered whole, its weight part after it": [
+    [listed("1I0,1W0"), "1B0 > 1I0; 1B1 > -; 1W0 > 1W0 done", "1B1"],
+  ],
+  "a composed action runs when all of its parts can": [
+    [listed("0F4+5,0F6&7B1"), "0F4 > -; 0F5 7B1 > 0F4+5; > -; 0F6 > 0F6&7B1 done"],
+  ],
+  "a whole gradient serves both halves, and two halves serve the whole": [
+    [listed("3B0.0,3B0.1"), "3B0 > 3B0.0; > 3B0.1 done"],
+    [listed("2B0"), "2B0.0 > -; 2B0.1 > 2B0 done"],
+  ],
+  "fifo takes what arrived first, backward-first prefers a backward": [
+    [messages("fifo"), "1F0 1B0 > 1F0", "1B0"],
+    [messages("backward-first"), "1F0 1B0 > 1B0", "1F0"],
+  ],
+  "no order lets an action overtake another of its stage and kind": [
+    [messages("fifo"), "1F1 1B1 > -; 1F0 > 1F0; > 1F1", "1B1"],
+    [messages("backward-first"), "1F1 1B1 > -; 1F0 > 1F0; > 1F1", "1B1"],
+  ],
+  "the last stage runs its backward directly after its forward, and the first fills the pipe": [
+    [messages("fifo", 3), "3F0 > 3F0; 3F1 3B0 > 3B0", "3F1"],
+    [messages("backward-first", 0, 2), "0F0 > 0F0; 0B0 0F1 > 0F1; 0F2 > 0B0", "0F2"],
+  ],
+  "a message-driven policy is done after its last backward": [
+    [messages("fifo", 1, 4, 1), "1F0 > 1F0; 1B0 > 1B0 done"],
+  ],
+  "a split backward alternates with forwards, and its weights fill the time between": [
+    [split(2, 4), "1F0 1F1 > 1F0; > 1F1; 1B0 1F2 > 1I0; 1W0 > 1F2; 1B1 > 1I1; 1W1 > 1W0; > 1W1"],
+  ],
+  "a full backlog or memory makes room by a backward for the weights": [
+    [split(1, 4), "1F0 1F1 > 1F0; > 1F1; 1B0 > 1I0; 1W0 1B1 > 1W0; > 1I1; 1W1 1F2 > 1F2", "1W1"],
+    [split(2, 1), "1F0 1F1 > 1F0; > -; 1B0 > 1I0; 1W0 > 1W0; > 1F1"],
+  ],
+  "a worker with two stages prefers the later one, and keeps room for it": [
+    [
+      split(2, 3, [0, 7]),
+      "0F0 0F1 0F2 > 0F0; > 0F1; > -; 7F0 > 7F0; 7B0 > 7I0; 7W0 > 7W0; > -",
+      "0F2",
     ],
-    "a split backward is offered whole, its weight part after it": [
-      [listed("1I0,1W0"), "1B0 > 1I0; 1B1 > -; 1W0 > 1W0 done", "1B1"],
+    [split(2, 4, [0, 7]), "0F0 0F1 > 0F0; 7F0 > 7F0; 7B0 0B0 > 7I0; 7W0 > 0F1", "0B0 7W0"],
+  ],
+  "a limit in bytes has room for more small micro-batches": [
+    [split(2, 1, [1], [0.5, 0.5, 1, 1]), "1F0 1F1 1F2 > 1F0; > 1F1; > -", "1F2"],
+  ],
+  "a list as a hint may run its backwards in parts, with a limit of those between": [
+    [
+      elasticPolicy(listOf("1F0,1B0,1F1,1B1"), { activationLimit: 2, weightBacklog: 1 }),
+      "1F0 1F1 > 1F0; 1B0 > 1I0; 1W0 > 1F1; 1B1 > 1W0; > 1I1; 1W1 > 1W1 done",
     ],
-    "a composed action runs when all of its parts can": [
-      [listed("0F4+5,0F6&7B1"), "0F4 > -; 0F5 7B1 > 0F4+5; > -; 0F6 > 0F6&7B1 done"],
+  ],
+  "the head goes first; where it is not ready, the first later action that may": [
+    [
+      elastic("1F0,1F1,1I0,1W0,1I1,1W1"),
+      "1F1 1F0 > 1F0; > 1F1; 1B1 > - waits for 1I0; 1B0 > 1I0; > 1I1; " +
+      "1W1 > - waits for 1W0; 1W0 > 1W0; > 1W1 done; 1F0 > - done",
+      "1F0",
     ],
-    "a whole gradient serves both halves, and two halves serve the whole": [
-      [listed("3B0.0,3B0.1"), "3B0 > 3B0.0; > 3B0.1 done"],
-      [listed("2B0"), "2B0.0 > -; 2B0.1 > 2B0 done"],
+  ],
+  "a whole backward and one in parts add to one sum, and do not overtake each other": [
+    [elastic("0F0,0F1,0B0,0I1,0W1"), "0F0 > 0F0; 0F1 > 0F1; 0B1 > -", "0B1"],
+    [elastic("0F0,0F1,0I1,0B0,0W1"), "0F0 > 0F0; 0F1 > 0F1; 0B1 > 0I1; 0W1 > -", "0W1"],
+    [elastic("0F0,0F1,0I0,0W0,0B1"), "0F0 > 0F0; 0F1 > 0F1; 0B0 > 0I0; 0B1 > -", "0B1"],
+  ],
+  "composed actions go ahead whole or not at all, where there is room": [
+    [elastic(COMPOSED), "0F0 > 0F0; 0F1 0F2 > -", "0F1 0F2"],
+    [
+      elastic(COMPOSED, 4),
+      "0F0 > 0F0; 0F1 > -; 0F2 > 0F1+2; 1B1 1F2 > -; 1F0 > 1F0; 1F1 > -; 1B0 > 1B0; > 1F1; " +
+      "0B1.1 > 1B1&1F2; > - waits for 0B0",
+      "0B1.1",
     ],
-    "fifo takes what arrived first, backward-first prefers a backward": [
-      [messages("fifo"), "1F0 1B0 > 1F0", "1B0"],
-      [messages("backward-first"), "1F0 1B0 > 1B0", "1F0"],
-    ],
-    "no order lets an action overtake another of its stage and kind": [
-      [messages("fifo"), "1F1 1B1 > -; 1F0 > 1F0; > 1F1", "1B1"],
-      [messages("backward-first"), "1F1 1B1 > -; 1F0 > 1F0; > 1F1", "1B1"],
-    ],
-    "the last stage runs its backward directly after its forward, and the first fills the pipe": [
-      [messages("fifo", 3), "3F0 > 3F0; 3F1 3B0 > 3B0", "3F1"],
-      [messages("backward-first", 0, 2), "0F0 > 0F0; 0B0 0F1 > 0F1; 0F2 > 0B0", "0F2"],
-    ],
-    "a message-driven policy is done after its last backward": [
-      [messages("fifo", 1, 4, 1), "1F0 > 1F0; 1B0 > 1B0 done"],
-    ],
-    "a split backward alternates with forwards, and its weights fill the time between": [
-      [split(2, 4), "1F0 1F1 > 1F0; > 1F1; 1B0 1F2 > 1I0; 1W0 > 1F2; 1B1 > 1I1; 1W1 > 1W0; > 1W1"],
-    ],
-    "a full backlog or memory makes room by a backward for the weights": [
-      [split(1, 4), "1F0 1F1 > 1F0; > 1F1; 1B0 > 1I0; 1W0 1B1 > 1W0; > 1I1; 1W1 1F2 > 1F2", "1W1"],
-      [split(2, 1), "1F0 1F1 > 1F0; > -; 1B0 > 1I0; 1W0 > 1W0; > 1F1"],
-    ],
-    "a worker with two stages prefers the later one, and keeps room for it": [
-      [
-        split(2, 3, [0, 7]),
-        "0F0 0F1 0F2 > 0F0; > 0F1; > -; 7F0 > 7F0; 7B0 > 7I0; 7W0 > 7W0; > -",
-        "0F2",
-      ],
-      [split(2, 4, [0, 7]), "0F0 0F1 > 0F0; 7F0 > 7F0; 7B0 0B0 > 7I0; 7W0 > 0F1", "0B0 7W0"],
-    ],
-    "a limit in bytes has room for more small micro-batches": [
-      [split(2, 1, [1], [0.5, 0.5, 1, 1]), "1F0 1F1 1F2 > 1F0; > 1F1; > -", "1F2"],
-    ],
-    "a list as a hint may run its backwards in parts, with a limit of those between": [
-      [
-        elasticPolicy(listOf("1F0,1B0,1F1,1B1"), { activationLimit: 2, weightBacklog: 1 }),
-        "1F0 1F1 > 1F0; 1B0 > 1I0; 1W0 > 1F1; 1B1 > 1W0; > 1I1; 1W1 > 1W1 done",
-      ],
-    ],
-    "the head goes first; where it is not ready, the first later action that may": [
-      [
-        elastic("1F0,1F1,1I0,1W0,1I1,1W1"),
-        "1F1 1F0 > 1F0; > 1F1; 1B1 > - waits for 1I0; 1B0 > 1I0; > 1I1; " +
-        "1W1 > - waits for 1W0; 1W0 > 1W0; > 1W1 done; 1F0 > - done",
-        "1F0",
-      ],
-    ],
-    "a whole backward and one in parts add to one sum, and do not overtake each other": [
-      [elastic("0F0,0F1,0B0,0I1,0W1"), "0F0 > 0F0; 0F1 > 0F1; 0B1 > -", "0B1"],
-      [elastic("0F0,0F1,0I1,0B0,0W1"), "0F0 > 0F0; 0F1 > 0F1; 0B1 > 0I1; 0W1 > -", "0W1"],
-      [elastic("0F0,0F1,0I0,0W0,0B1"), "0F0 > 0F0; 0F1 > 0F1; 0B0 > 0I0; 0B1 > -", "0B1"],
-    ],
-    "composed actions go ahead whole or not at all, where there is room": [
-      [elastic(COMPOSED), "0F0 > 0F0; 0F1 0F2 > -", "0F1 0F2"],
-      [
-        elastic(COMPOSED, 4),
-        "0F0 > 0F0; 0F1 > -; 0F2 > 0F1+2; 1B1 1F2 > -; 1F0 > 1F0; 1F1 > -; 1B0 > 1B0; > 1F1; " +
-        "0B1.1 > 1B1&1F2; > - waits for 0B0",
-        "0B1.1",
-      ],
-    ],
-    "room that the head needs is not given away": [
-      [elastic("0F0,1F0,1B0,0B0,0F1,0B1"), "0F0 > 0F0; 0F1 > -; 1F0 > 1F0", "0F1"],
-    ],
-  };
+  ],
+  "room that the head needs is not given away": [
+    [elastic("0F0,1F0,1B0,0B0,0F1,0B1"), "0F0 > 0F0; 0F1 > -; 1F0 > 1F0", "0F1"],
+  ],
+};
 
 for (const [title, plays] of Object.entries(PLAYED)) {
   Deno.test(title, () => {
@@ -267,10 +267,8 @@ Deno.test("a limit of activations is in parts of the model, and at least the pea
   // Gradients come long after all forwards, so that workers reach their limits.
   const stages = [0, 1, 2, 3].map(() => ({ forwardMs: 1, backwardMs: 999 }));
   const peaks = (limit?: number) => {
-    const { schedule: ran } = simulateStep({
-      schedule: withPolicy(schedule, "elastic", limit),
-      stages,
-    });
+    const elastic = withPolicy(schedule, "elastic", limit);
+    const { schedule: ran } = simulateStep({ schedule: elastic, stages });
     return analyze(ran).peakActivations;
   };
   assert.deepEqual([peaks(), peaks(2), peaks(3)], [[2.5, 1.5], [2.5, 2], [3, 2]]);

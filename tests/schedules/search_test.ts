@@ -177,12 +177,8 @@ Deno.test("the exact search finds the optimum without an initial order", () => {
 
 Deno.test("states that differ only in messages in transit, also over a skip edge, are different", () => {
   const options = { workers: 2, microBatches: 2, activationLimit: 2 };
-  const [forward, input] = [[5, 3, 2, 6, 3, 4], [2, 5, 3, 2, 6, 2]];
-  const three = {
-    ...options,
-    workers: 3,
-    costs: { forward, input, weight: [3, 5, 1, 6, 1, 2], send: 3 },
-  };
+  const [forward, input, weight] = [[5, 3, 2, 6, 3, 4], [2, 5, 3, 2, 6, 2], [3, 5, 1, 6, 1, 2]];
+  const three = { ...options, workers: 3, costs: { forward, input, weight, send: 3 } };
   assert.equal(exactOptimum([placeOf([0, 0, 1, 1, 2, 2])], three), 78);
   const edges = [{ from: 0, to: [2] }, { from: 1, to: [3] }];
   const found = (parts: number[], costs: Costs) =>
@@ -196,9 +192,8 @@ Deno.test("states that differ only in messages in transit, also over a skip edge
 
 Deno.test("with half of the memory the search is never longer than V-Half", () => {
   const uneven = [{}, { input: 1.2, weight: 0.8 }, { forward: 1, input: 1.5, weight: 0.7 }];
-  for (
-    const [workers, microBatches] of [[2, 4], [3, 6], ...atDepth([], [[4, 8], [6, 12]])] as const
-  ) {
+  const sizes = [[2, 4], [3, 6], ...atDepth([], [[4, 8], [6, 12]])] as const;
+  for (const [workers, microBatches] of sizes) {
     for (const costs of uneven) {
       const size = { workers, microBatches, costs };
       const rule = analyze(createSchedule("v-half", size), costs);

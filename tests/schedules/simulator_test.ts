@@ -256,21 +256,16 @@ Deno.test("with one slow early worker and limit D fifo beats backward-first, wit
   assert.ok(backwardFirst < fifo);
 });
 
-const LAWS = [
-  ["above", 1, 1.5, 1.25],
-  ["around", 0.5, 1.5, 1],
-  [[0.5, 1, 1.5], 0.5, 1.5, 1],
-] as const;
+/** Laws of durations, with their least, their greatest and their mean. */
+const THREE = [0.5, 1, 1.5] as const;
+const LAWS = [["above", 1, 1.5, 1.25], ["around", 0.5, 1.5, 1], [THREE, 0.5, 1.5, 1]] as const;
 
 Deno.test("draws depend on the seed and the action, not on the order, and stay within their law", () => {
   /** The factor of each action compared to its time without jitter. */
   const factors = (law: typeof LAWS[number][0], seed: number, name = "1f1b") => {
     const model = modelOfCosts(createSchedule(name, SIZE)), amount = law instanceof Array ? 1 : 0.5;
-    const { schedule: { lists }, timeline } = simulateStep({
-      ...model,
-      jitter: { law, amount, seed },
-    });
-    const { starts, ends } = timeline;
+    const step = simulateStep({ ...model, jitter: { law, amount, seed } });
+    const { schedule: { lists }, timeline: { starts, ends } } = step;
     return new Map(lists.flatMap((list, worker) =>
       [...list].map((action, i) => {
         const ms = ends[worker]![i]! - starts[worker]![i]!;

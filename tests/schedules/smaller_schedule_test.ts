@@ -14,9 +14,8 @@ import {
 } from "../../schedules/mod.ts";
 import { atAnyPace, FOUR, inWords, made, propertyTest, refuses, servedCases } from "./cases.ts";
 
-const servedCase = fc.constantFrom(
-  ...servedCases(({ workers, microBatches }) => workers * microBatches <= 256),
-);
+const SERVED = servedCases(({ workers, microBatches }) => workers * microBatches <= 256);
+const servedCase = fc.constantFrom(...SERVED);
 
 /** Facts that must not change within a run, such as the placement. */
 const fixed = ({ placement, workers, stages, updates, weightVersions }: Schedule) =>

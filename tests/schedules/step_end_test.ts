@@ -83,13 +83,9 @@ Deno.test("an eager all-reduce runs while others still compute, and uses their f
 Deno.test("ranks without a vote start to add after their own actions", () => {
   const schedule = createSchedule("1f1b", { workers: 3, microBatches: 3 });
   const closing = { protocol: "ranks", link: { latencyMs: 0, bytesPerMs: 8 } } as const;
+  const model = { schedule, stages: alike(3, STAGE), replicas: 2 };
   const run = (more: Partial<StepEndModel> = {}) =>
-    simulateStep({
-      schedule,
-      stages: alike(3, STAGE),
-      replicas: 2,
-      closing: { ...closing, ...more },
-    });
+    simulateStep({ ...model, closing: { ...closing, ...more } });
   const { closing: spans, timeline: { ends }, makespanMs } = run();
   spans.forEach((all, worker) => {
     assert.equal(all.find(({ what }) => what === "reduce")!.startMs, ends[worker]!.at(-1));

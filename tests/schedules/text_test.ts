@@ -128,13 +128,8 @@ Deno.test("every schedule that a PyTorch file can express is read back from it, 
 });
 
 Deno.test("an action that a PyTorch file cannot express is refused by name", async () => {
-  await assertRefusals(
-    "pytorch",
-    (words) =>
-      sentenceOf(() =>
-        words[0]!.includes(",")
-          ? formatTorchCsv(parseCsv(`${words.join("\n")}\n`))
-          : scheduleCommand(words).output
-      ),
-  );
+  await assertRefusals("pytorch", (words) => {
+    const isList = words[0]!.includes(","), csv = `${words.join("\n")}\n`;
+    return sentenceOf(() => isList ? formatTorchCsv(parseCsv(csv)) : scheduleCommand(words).output);
+  });
 });

@@ -85,10 +85,8 @@ propertyTest(
   ({ where, schedule, worker, index }, other) => {
     const to = (worker + 1 + other % Math.max(1, schedule.workers - 1)) % schedule.workers;
     fc.pre(to !== worker);
-    const wrong = wrongAfter(
-      schedule,
-      (orders) => orders[to]!.push(...orders[worker]!.splice(index, 1)),
-    ).join();
+    const move = (orders: Action[][]) => orders[to]!.push(...orders[worker]!.splice(index, 1));
+    const wrong = wrongAfter(schedule, move).join();
     assert.ok(wrong.includes("misplaced: ") && wrong.includes("missing: "), where);
   },
 );

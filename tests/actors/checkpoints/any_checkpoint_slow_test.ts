@@ -58,10 +58,8 @@ folderTest("any run resumes any checkpoint with the bits of the oracle", async (
       ),
     );
     for (const file of ["model.safetensors", "optimizer.safetensors", "config.json"]) {
-      const [one, other] = await Promise.all(
-        [oracle!, actors!].map(({ path }) => Deno.readFile(join(path, file))),
-      );
-      assert.deepEqual(one, other, `${file} of ${from}`);
+      const read = ({ path }: Checkpoint) => Deno.readFile(join(path, file));
+      assert.deepEqual(await read(oracle!), await read(actors!), `${file} of ${from}`);
     }
     // Each resumes under the next entry, exact and FP16 under themselves; in the deep tier under all.
     const names = Object.keys(HOW), at = names.indexOf(from);

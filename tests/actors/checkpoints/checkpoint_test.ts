@@ -122,9 +122,7 @@ folderTest("no bit can change and no byte be missing unnoticed, in any file", as
 folderTest("what a crash leaves behind, and files of others, do not matter", async (folder) => {
   await write(folder, 2);
   const whole = join(folder, "step-00000002");
-  for (
-    const name of [".step-00000003-1234", ".step-00000002-1234-old", "backup-of-step-00000009"]
-  ) {
+  for (const name of [".step-00000003-1234", ".step-00000002-1234-old", "copy-of-step-00000009"]) {
     await Deno.mkdir(join(folder, name));
     for (const file of FILES) await Deno.copyFile(join(whole, file), join(folder, name, file));
   }
@@ -213,27 +211,24 @@ function recordingDisk(calls: string[]): Disk {
   };
 }
 
-folderTest(
-  "files are synced, then their folder, then renamed, then the folder above",
-  async (folder) => {
-    if (Deno.build.os === "windows") return; // which has no such call for folders
-    const directory = join(folder, "runs"), calls: string[] = [], few = parameters.slice(0, 1);
-    for (let time = 0; time < 2; time++) { // the second replaces the first
-      calls.length = 0;
-      const checkpoint = { step: 7, state: stateOf(7, few), parameters: few, config: {} };
-      await writeCheckpoint(directory, checkpoint, recordingDisk(calls));
-      const named = calls.findIndex((call) => /^rename \.\S+ step-00000007$/.test(call));
-      const temporary = calls[named]!.split(" ")[1]!,
-        whole = calls.lastIndexOf(`sync ${temporary}`);
-      const manifest = calls.findIndex((call) => call.startsWith("write manifest."));
-      for (const name of ["model", "optimizer", "config", "manifest"]) {
-        const last = calls.findLastIndex((call) => call.startsWith(`write ${name}.`));
-        const synced = calls.findLastIndex((call) => call.startsWith(`sync ${name}.`));
-        assert.ok(last >= 0 && last < synced, `${name} must be synced: ${calls}`);
-        assert.ok(name === "manifest" || synced < manifest, `the manifest must be last: ${calls}`);
-        assert.ok(synced < whole && whole < named, `${name} must be in a synced folder: ${calls}`);
-      }
-      assert.ok(calls.lastIndexOf("sync runs") > named, `the name must be synced: ${calls}`);
+folderTest("files are synced, then their folder, its name and the one above", async (folder) => {
+  if (Deno.build.os === "windows") return; // which has no such call for folders
+  const directory = join(folder, "runs"), calls: string[] = [], few = parameters.slice(0, 1);
+  for (let time = 0; time < 2; time++) { // the second replaces the first
+    calls.length = 0;
+    const checkpoint = { step: 7, state: stateOf(7, few), parameters: few, config: {} };
+    await writeCheckpoint(directory, checkpoint, recordingDisk(calls));
+    const named = calls.findIndex((call) => /^rename \.\S+ step-00000007$/.test(call));
+    const temporary = calls[named]!.split(" ")[1]!,
+      whole = calls.lastIndexOf(`sync ${temporary}`);
+    const manifest = calls.findIndex((call) => call.startsWith("write manifest."));
+    for (const name of ["model", "optimizer", "config", "manifest"]) {
+      const last = calls.findLastIndex((call) => call.startsWith(`write ${name}.`));
+      const synced = calls.findLastIndex((call) => call.startsWith(`sync ${name}.`));
+      assert.ok(last >= 0 && last < synced, `${name} must be synced: ${calls}`);
+      assert.ok(name === "manifest" || synced < manifest, `the manifest must be last: ${calls}`);
+      assert.ok(synced < whole && whole < named, `${name} must be in a synced folder: ${calls}`);
     }
-  },
-);
+    assert.ok(calls.lastIndexOf("sync runs") > named, `the name must be synced: ${calls}`);
+  }
+});

@@ -162,50 +162,40 @@ folderTest("of a whole file and shards beside it the file is read", async (folde
 
 const T5_CONFIG = GOLDEN.t5Config;
 
-folderTest(
-  "a folder of the first T5s, with its weights under all their names, is read",
-  async (folder) => {
-    const { config, weights } = await readT5("v1_0");
-    await Deno.writeTextFile(join(folder, "config.json"), JSON.stringify(T5_CONFIG));
-    const sizes = readSizes(T5, folder), { seq, targetSeq, ...shape } = config;
-    assert.deepEqual(sizes, shape);
-    const model = t5({ ...sizes, seq, targetSeq: targetSeq! }, 2);
-    const { parameters } = compileModel(model, "none");
-    const tensors = new Map<string, SafetensorsTensor>(
-      parameters.map((
-        { name, shape },
-      ) => [name, { dtype: "F32", shape, data: weights.get(name)! }]),
-    );
-    for (const name of ["encoder.embed_tokens", "decoder.embed_tokens", "lm_head"]) {
-      tensors.set(`${name}.weight`, tensors.get("shared.weight")!);
-    }
-    const unused = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight";
-    tensors.set(unused, { dtype: "F32", shape: [8, 3], data: new Float32Array(24).fill(9) });
-    const bytes = encodeSafetensors(tensors, { format: "pt" });
-    await Deno.writeFile(join(folder, "model.safetensors"), bytes);
-    assert.deepEqual(await readWeights(folder, parameters, model.ties), weights);
-  },
-);
+folderTest("a folder of the first T5s, with weights under all names, is read", async (folder) => {
+  const { config, weights } = await readT5("v1_0");
+  await Deno.writeTextFile(join(folder, "config.json"), JSON.stringify(T5_CONFIG));
+  const sizes = readSizes(T5, folder), { seq, targetSeq, ...shape } = config;
+  assert.deepEqual(sizes, shape);
+  const model = t5({ ...sizes, seq, targetSeq: targetSeq! }, 2);
+  const { parameters } = compileModel(model, "none");
+  const tensors = new Map<string, SafetensorsTensor>(
+    parameters.map(({ name, shape }) => [name, { dtype: "F32", shape, data: weights.get(name)! }]),
+  );
+  for (const name of ["encoder.embed_tokens", "decoder.embed_tokens", "lm_head"]) {
+    tensors.set(`${name}.weight`, tensors.get("shared.weight")!);
+  }
+  const unused = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight";
+  tensors.set(unused, { dtype: "F32", shape: [8, 3], data: new Float32Array(24).fill(9) });
+  const bytes = encodeSafetensors(tensors, { format: "pt" });
+  await Deno.writeFile(join(folder, "model.safetensors"), bytes);
+  assert.deepEqual(await readWeights(folder, parameters, model.ties), weights);
+});
 
 for (const version of T5_VERSIONS) {
-  folderTest(
-    `T5 ${version} is written as a folder of transformers, and read again`,
-    async (folder) => {
-      const { config: { seq: _, targetSeq: __, ...config }, weights, model } = await readT5(
-        version,
-      );
-      const path = join(folder, "mine");
-      await writeModelFolder(T5, path, { config, weights });
-      const json = JSON.parse(await Deno.readTextFile(join(path, "config.json")));
-      const gated = version === "v1_1" ? GOLDEN.t5Gated : {};
-      assert.deepEqual(json, { ...T5_CONFIG, dropout_rate: 0, ...gated });
-      assert.deepEqual(readSizes(T5, path), config);
-      const { parameters } = compileModel(model, "none");
-      assert.deepEqual(await readWeights(path, parameters, t5Ties({ ...config, seq: 1 })), weights);
-      const files = ["config.json", "generation_config.json", "model.safetensors"];
-      assert.deepEqual(await namesIn(path), files);
-    },
-  );
+  folderTest(`T5 ${version} is written as a folder of transformers, and read`, async (folder) => {
+    const { config: { seq: _, targetSeq: __, ...config }, weights, model } = await readT5(version);
+    const path = join(folder, "mine");
+    await writeModelFolder(T5, path, { config, weights });
+    const json = JSON.parse(await Deno.readTextFile(join(path, "config.json")));
+    const gated = version === "v1_1" ? GOLDEN.t5Gated : {};
+    assert.deepEqual(json, { ...T5_CONFIG, dropout_rate: 0, ...gated });
+    assert.deepEqual(readSizes(T5, path), config);
+    const { parameters } = compileModel(model, "none");
+    assert.deepEqual(await readWeights(path, parameters, t5Ties({ ...config, seq: 1 })), weights);
+    const files = ["config.json", "generation_config.json", "model.safetensors"];
+    assert.deepEqual(await namesIn(path), files);
+  });
 }
 
 folderTest("a folder of another model, or of an unknown T5, is refused", async (folder) => {

@@ -55,36 +55,30 @@ folderTest("empty folders that were made for a lock are removed at its end", asy
   assert.deepEqual(await namesIn(join(folder, "a")), ["other"]);
 });
 
-unixTest(
-  "each folder that is made for a lock is made durable in the one above it",
-  async (folder) => {
-    const { syncSync } = Deno.FsFile.prototype, synced: (number | null)[] = [];
-    Deno.FsFile.prototype.syncSync = function () {
-      synced.push(this.statSync().ino);
-    };
-    using _lock = lockFolder(join(folder, "a/b"));
-    Deno.FsFile.prototype.syncSync = syncSync;
-    const above = await Promise.all([folder, join(folder, "a")].map((path) => Deno.stat(path)));
-    assert.deepEqual(synced, above.map(({ ino }) => ino));
-  },
-);
+unixTest("each folder made for a lock is made durable in the one above it", async (folder) => {
+  const { syncSync } = Deno.FsFile.prototype, synced: (number | null)[] = [];
+  Deno.FsFile.prototype.syncSync = function () {
+    synced.push(this.statSync().ino);
+  };
+  using _lock = lockFolder(join(folder, "a/b"));
+  Deno.FsFile.prototype.syncSync = syncSync;
+  const above = await Promise.all([folder, join(folder, "a")].map((path) => Deno.stat(path)));
+  assert.deepEqual(synced, above.map(({ ino }) => ino));
+});
 
-folderTest(
-  "the lock file of a dead run is overwritten, and invalid holders are not repeated",
-  async (folder) => {
-    const path = join(folder, ".lock");
-    Deno.writeTextFileSync(path, "pid 1 on a-host-with-a-long-name\n".repeat(9));
-    lockFolder(folder)[Symbol.dispose]();
-    for (
-      const text of ["", "\x1b[31mpid 7", "pid 7 on x; rm -rf /\n", "pid 7 on x\npid 8 on y\n"]
-    ) {
-      await Deno.writeTextFile(path, text);
-      using file = Deno.openSync(path);
-      file.lockSync(true);
-      assert.throws(() => lockFolder(folder), /received an unnamed process; wait/);
-    }
-  },
-);
+folderTest("a dead run's lock is overwritten, and no invalid holder repeated", async (folder) => {
+  const path = join(folder, ".lock");
+  Deno.writeTextFileSync(path, "pid 1 on a-host-with-a-long-name\n".repeat(9));
+  lockFolder(folder)[Symbol.dispose]();
+  for (
+    const text of ["", "\x1b[31mpid 7", "pid 7 on x; rm -rf /\n", "pid 7 on x\npid 8 on y\n"]
+  ) {
+    await Deno.writeTextFile(path, text);
+    using file = Deno.openSync(path);
+    file.lockSync(true);
+    assert.throws(() => lockFolder(folder), /received an unnamed process; wait/);
+  }
+});
 
 unixTest("a lock path that is not a file is neither written nor waited for", async (folder) => {
   const lock = join(folder, ".lock"), mine = join(folder, "mine");

@@ -42,14 +42,12 @@ function heldOf(
   names: readonly string[],
   averaged: readonly string[] = [],
 ): HeldState {
-  const { weights, moments } = stateOf(seed, averaged),
-    shapes = new Map(names.map((name) => [name, SHAPE]));
+  const { weights, moments } = stateOf(seed, averaged);
+  const shapes = new Map(names.map((name) => [name, SHAPE]));
   const own = <T>(tensors: Map<string, T>, nameOf: (key: string) => string) =>
     new Map([...tensors].filter(([key]) => shapes.has(nameOf(key))));
-  return heldValues(
-    { weights: own(weights, (name) => name), moments: own(moments, parameterOf) },
-    shapes,
-  );
+  const held = { weights: own(weights, (name) => name), moments: own(moments, parameterOf) };
+  return heldValues(held, shapes);
 }
 
 /** Writes a checkpoint from two workers, each with half of the state. */
@@ -65,7 +63,7 @@ const write = (directory: string, step: number, averaged: readonly string[] = []
   );
 
 folderTest(
-  "shards of two workers are one checkpoint, with Hugging Face's names",
+  "shards of two workers are one checkpoint, with names of Hugging Face",
   async (folder) => {
     const { path, state: placed } = await write(folder, 7);
     const kinds = ["model", "optimizer"].flatMap((kind) => [
@@ -112,10 +110,8 @@ folderTest("averages have files of their own, in the shards that have some", asy
   const read = await readWeights(join(path, index!), PARAMETERS.slice(2));
   assert.deepEqual(read.get("d.weight"), moments.get("d.weight.ema"));
   await forge(path, { manifest: (files) => delete files[shard!] });
-  await assert.rejects(
-    readCheckpoint(folder),
-    /tensor "c.weight" must be where ema.*received it in no shard/,
-  );
+  const refusal = /tensor "c.weight" must be where ema.*received it in no shard/;
+  await assert.rejects(readCheckpoint(folder), refusal);
 });
 
 /** Edits of a checkpoint's files: of the manifest, of an index, or of a shard. */
@@ -135,6 +131,9 @@ function moved(from: string, to: string): NonNullable<Forgery["manifest"]> {
   };
 }
 
+/** An index that says something else. */
+const said = (from: string, to: string) => ({ index: (text: string) => text.replace(from, to) });
+
 const both = { dtype: "F32", shape: SHAPE, data: new Float32Array(6) } as const;
 
 /** Checkpoints that must be refused although their hashes are right. */
@@ -152,14 +151,10 @@ const FORGERIES: Readonly<Record<string, Forgery>> = {
   "sizes without end": {
     manifest: (files) => Object.assign(files[SHARD] as object, { bytes: 1e300 }),
   },
-  "a tensor said to be elsewhere": { index: (text) => text.replace(SHARD, OTHER) },
-  "a tensor in no shard": {
-    index: (text) => text.replace('"a.weight"', `"z.weight": "${OTHER}", "a.weight"`),
-  },
-  "a tensor that is not said": { index: (text) => text.replace('"a.weight"', '"A.weight"') },
-  "a name twice": {
-    index: (text) => text.replace('"a.weight"', `"a.weight": "${OTHER}", "a.weight"`),
-  },
+  "a tensor said to be elsewhere": said(SHARD, OTHER),
+  "a tensor in no shard": said('"a.weight"', `"z.weight": "${OTHER}", "a.weight"`),
+  "a tensor that is not said": said('"a.weight"', '"A.weight"'),
+  "a name twice": said('"a.weight"', `"a.weight": "${OTHER}", "a.weight"`),
   "no index": { index: () => '{"weight_map": []}' },
   "a tensor in two shards": {
     shard: encodeSafetensors(new Map(["a", "b", "c"].map((name) => [`${name}.weight`, both]))),
@@ -181,36 +176,28 @@ async function forge(path: string, { manifest, index, shard }: Forgery): Promise
   await Deno.writeTextFile(name, JSON.stringify(told));
 }
 
-folderTest(
-  "files that do not agree are refused, and the checkpoint before is read",
-  async (folder) => {
-    await write(folder, 1);
-    const found: [string, string][] = [];
-    for (const [name, forgery] of Object.entries(FORGERIES)) {
-      const { path } = await write(folder, 2);
-      await forge(path, forgery);
-      for (const read of [readCheckpoint, locateCheckpoint]) {
-        const whole = () => assert.fail(`${name} must be refused`);
-        found.push([`${name} (${read.name})`, await read(path).then(whole, String)]);
-        const told: string[] = [];
-        assert.equal((await read(folder, (line) => told.push(line)))!.step, 1, name);
-        assert.match(told.join(), /step-00000002.*it is passed over$/, name);
-      }
+folderTest("files that disagree are refused, and the checkpoint before is read", async (folder) => {
+  await write(folder, 1);
+  const found: [string, string][] = [];
+  for (const [name, forgery] of Object.entries(FORGERIES)) {
+    const { path } = await write(folder, 2);
+    await forge(path, forgery);
+    for (const read of [readCheckpoint, locateCheckpoint]) {
+      const whole = () => assert.fail(`${name} must be refused`);
+      found.push([`${name} (${read.name})`, await read(path).then(whole, String)]);
+      const told: string[] = [];
+      assert.equal((await read(folder, (line) => told.push(line)))!.step, 1, name);
+      assert.match(told.join(), /step-00000002.*it is passed over$/, name);
     }
-    await assertSentences("shards", found, { FOLDER: folder });
-  },
-);
+  }
+  await assertSentences("shards", found, { FOLDER: folder });
+});
 
 folderTest("a located checkpoint is read unchanged, or not at all", async (folder) => {
   const { path } = await write(folder, 1), { state } = (await locateCheckpoint(folder))!;
-  await Deno.writeFile(
-    join(path, OTHER),
-    await Deno.readFile(join((await write(folder, 2)).path, OTHER)),
-  );
-  assert.throws(
-    () => readState(state),
-    /model-00002-of-00002.*must have the hash .*it was changed$/,
-  );
+  await Deno.copyFile(join((await write(folder, 2)).path, OTHER), join(path, OTHER));
+  const refusal = /model-00002-of-00002.*must have the hash .*it was changed$/;
+  assert.throws(() => readState(state), refusal);
   await Deno.remove(path, { recursive: true });
   assert.throws(() => readState(state), /must be readable by every worker that needs a part/);
 });
@@ -231,10 +218,8 @@ folderTest("a shard that the writer of the manifest cannot see is refused", asyn
   const writing = writeShards(folder, { step: 1, config: {} }, async () => {
     return [await writeShard({ folder: elsewhere, nth: 1, count: 1 }, heldOf(1, NAMES))];
   });
-  await assert.rejects(
-    writing,
-    /no bytes of model-00001-of-00001.safetensors .* that all hosts share/,
-  );
+  const refusal = /no bytes of model-00001-of-00001.safetensors .* that all hosts share/;
+  await assert.rejects(writing, refusal);
   assert.deepEqual(await namesIn(folder), []);
   await Deno.remove(elsewhere, { recursive: true });
 });

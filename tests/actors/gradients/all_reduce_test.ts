@@ -156,11 +156,8 @@ Deno.test("fast is Rabenseifner for powers of two, elsewhere the ring from a siz
     [5, even + 1, "ring"],
   ];
   for (const [size, length, algorithm] of chosen) {
-    const [sent, same] = [
-      await sentBy("fast", size, { length }),
-      await sentBy(algorithm, size, { length }),
-    ];
-    assert.deepEqual(sent, same, `${size} ranks, ${length} elements`);
+    const sent = await sentBy("fast", size, { length }), what = `${size} ranks, ${length} elements`;
+    assert.deepEqual(sent, await sentBy(algorithm, size, { length }), what);
   }
 });
 

@@ -121,14 +121,17 @@ function copyOf(stage: number, rank = 0): SyncedCopy {
   return { stage, rank, kernels: { buckets, readGradients, ...own } as never };
 }
 
+const SYNC = { coarsening: 1, shared: [], ties: [[], []], dtype: "f32" } as const;
+
+const fail = () => assert.fail();
+/** The events of a sync, none of which may come. */
+const SILENT = { sendPart: fail, sendTie: fail, sendMirror: fail, wake: fail, reduced: fail };
+
 Deno.test("the sums of a worker are there once those that it mirrors are, too", async () => {
   const said: string[] = [];
-  const sync = new GradientSync([copyOf(0), copyOf(1, 1)], {
-    ...{ algorithm: "direct", coarsening: 1, size: 1, shared: [], ties: [[], []], dtype: "f32" },
-    mirrored: new Set([0]),
-  }, {
-    sendPart: () => assert.fail(),
-    sendTie: () => assert.fail(),
+  const mirrored = { ...SYNC, algorithm: "direct", size: 1, mirrored: new Set([0]) } as const;
+  const sync = new GradientSync([copyOf(0), copyOf(1, 1)], mirrored, {
+    ...SILENT,
     sendMirror: (stage, { length }) => void said.push(`${length} sums of stage ${stage}`),
     wake() {},
     reduced: () => void said.push("reduced"),
@@ -142,14 +145,9 @@ Deno.test("the sums of a worker are there once those that it mirrors are, too", 
 /** Returns the chunks sent for each stage when only the all-reduce of stage 1 runs and is abandoned. */
 async function sentBy(algorithm: ReduceAlgorithm): Promise<number[][]> {
   const sent: number[][] = [[], []];
-  const sync = new GradientSync([0, 1].map(copyOf), {
-    ...{ algorithm, coarsening: 1, size: 2, shared: [], ties: [[], []], dtype: "f32" },
-  }, {
+  const sync = new GradientSync([0, 1].map(copyOf), { ...SYNC, algorithm, size: 2 }, {
+    ...SILENT,
     sendPart: (stage, _, { chunk }) => void sent[stage]!.push(chunk),
-    sendTie: () => assert.fail(),
-    sendMirror: () => assert.fail(),
-    wake: () => assert.fail(),
-    reduced: () => assert.fail(),
   });
   await sync.reduce([1]);
   assert.deepEqual(sent, [[], [0, 1].slice(0, CHUNKS_IN_TRANSIT)]);

@@ -76,9 +76,8 @@ const COPIED = {
 Deno.test("a step of one or more copies of each stage copies what the plan of its messages says", async () => {
   for (const [replicas, expected] of Object.entries(COPIED)) {
     const schedule = { workers: 3, microBatches: 3 }, options = { replicas: Number(replicas) };
-    const { workers } = await stepByHand(
-      stepsOf({ name: "1f1b", schedule, options, coarsening: 2 }),
-    );
+    const one: Case = { name: "1f1b", schedule, options, coarsening: 2 };
+    const { workers } = await stepByHand(stepsOf(one));
     assert.deepEqual(copiedByStages(workers), expected);
   }
 });

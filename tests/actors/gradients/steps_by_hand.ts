@@ -51,9 +51,8 @@ export async function stepByHand(wanted: Steps): Promise<Stepped> {
     for (const { copies } of workers.all) {
       for (const { kernels } of copies.all) kernels.zeroGradients();
     }
-    for (const [m, losses] of (await computeGradients(workers, wanted)).entries()) {
-      results.set(`loss ${m}`, losses);
-    }
+    const losses = await computeGradients(workers, wanted);
+    losses.forEach((values, m) => results.set(`loss ${m}`, values));
     squares = (await commit(workers, wanted, step)).sort(([a], [b]) => a < b ? -1 : 1);
   }
   const copied = workers.all.map(({ device: { copied } }, i) => ({
@@ -114,11 +113,8 @@ async function computeGradients(
     }
     losses.push(x as Float32Array);
     for (const { held, copy, stage } of path.toReversed()) {
-      const kind = backward === "split" ? "I" : "B";
-      dy = await held.backward(copy, { kind, stage, microBatch: m }, {
-        gradient: dy,
-        lossScale: 1 / 64,
-      });
+      const action = { kind: backward === "split" ? "I" : "B", stage, microBatch: m } as const;
+      dy = await held.backward(copy, action, { gradient: dy, lossScale: 1 / 64 });
     }
     for (const { held, copy, stage } of backward === "split" ? path : []) {
       const action = { kind: "W", stage, microBatch: m } as const;
@@ -137,11 +133,7 @@ async function commit(
   const events: (() => Promise<void>)[] = [], squares: [string, number][] = [];
   const syncs: GradientSync[] = all.map(({ copies }, worker) =>
     new GradientSync(copies.all, {
-      algorithm,
-      coarsening,
-      shared: [],
-      size: layout[0]!.length,
-      ties,
+      ...{ algorithm, coarsening, shared: [], size: layout[0]!.length, ties },
       dtype: stage.precision === "fp16" ? "f16" : "f32",
     }, {
       sendPart(stage, rank, part) {

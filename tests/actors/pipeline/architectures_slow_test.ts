@@ -41,10 +41,8 @@ const unetConfig = { ...PICTURES, layers: 4 }, UNET = unet(unetConfig, 2);
 const pictures = await pictureBatches(2, MOST);
 
 const { parameters } = compileModel(UNET, "none");
-const unetWeights = new Map(
-  parameters.map(({ name, spec }) => [name, initialValues(spec, name, 1)]),
-);
-const file = layersOnnx(unetPictures(unetConfig, 2)).pieces((name) => unetWeights.get(name));
+const drawn = new Map(parameters.map(({ name, spec }) => [name, initialValues(spec, name, 1)]));
+const file = layersOnnx(unetPictures(unetConfig, 2)).pieces((name) => drawn.get(name));
 const IMPORTED = fromOnnx(await new Blob([...file]).bytes(), { loss: "mse", label: "targets" });
 
 /** A model, its micro-batches, and the schedules under which it trains. */
@@ -65,9 +63,7 @@ const MODELS: Readonly<Record<string, readonly [Options, readonly Options[]]>> =
     { schedule: "zb-v", workers: 4 },
     { schedule: "chimera", workers: 2, replicas: 2 },
   ]],
-  "an imported U-Net": [{ model: IMPORTED, data: pictures }, [
-    { schedule: "chimera", workers: 4 },
-  ]],
+  "an imported U-Net": [{ model: IMPORTED, data: pictures }, [{ schedule: "chimera", workers: 4 }]],
 };
 
 for (const [what, [model, kinds]] of Object.entries(MODELS)) {
@@ -117,18 +113,14 @@ Deno.test("workers of a T5 that are lost within a step change no bit of the run"
   }));
   const announce = (line: string) => void told.push(line);
   await openOracle(SIZES)("T5", shared, { runtime: "workers", announce, faults });
-  assert.equal(
-    told.filter((line) => line.includes("the run continues")).length,
-    2,
-    told.join("\n"),
-  );
+  const continued = told.filter((line) => line.includes("the run continues"));
+  assert.equal(continued.length, 2, told.join("\n"));
 });
 
 Deno.test("a Llama in slices of its sequences has the losses of the whole within 1e-6, dropout included", async () => {
   const options = { model: LLAMA, runtime: "serial", workers: 2 } as const;
   const whole = await trained(SIZES, { ...options, schedule: "1f1b" });
-  const sliced = await trained(SIZES, {
-    ...{ ...options, schedule: "seq1f1b", scheduleOptions: { slices: 4 } },
-  });
+  const slices = { schedule: "seq1f1b", scheduleOptions: { slices: 4 } };
+  const sliced = await trained(SIZES, { ...options, ...slices });
   assertNear(sliced.losses, whole.losses, 1e-6, "sliced");
 });

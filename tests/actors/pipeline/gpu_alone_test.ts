@@ -72,24 +72,18 @@ const throughDevices = async (directory: string) => {
   assertNear(numbers, native.bits.numbers.flat(), 1e-5, "numbers");
 };
 
-gpuTest(
-  "a checkpoint goes from native to webgpu and back",
-  () => inFolder(throughDevices),
-);
+gpuTest("a checkpoint goes from native to webgpu and back", () => inFolder(throughDevices));
 
-gpuTest(
-  "stages on webgpu copy no more than their messages, without a view at an offset",
-  async () => {
-    const config = { layers: 1, hidden: 8, heads: 2, seq: 4, vocab: 9 };
-    const steps: Steps = {
-      options: { model: gpt2(config, 2), replicas: 2, bucketSize: 37 },
-      schedule: createSchedule("1f1b", { workers: 3, microBatches: 1 }),
-      coarsening: 3,
-      microBatches: drawTokens(2, 8, 9),
-      steps: 2,
-      openDevice: async () => ownMemory(await openWebgpu()),
-    };
-    const { workers } = await stepByHand(steps);
-    assert.deepEqual(copiedByStages(workers), [[4224, 4192], [5824, 5832], [1544, 1460]]);
-  },
-);
+gpuTest("stages on webgpu copy only their messages, without a view at an offset", async () => {
+  const config = { layers: 1, hidden: 8, heads: 2, seq: 4, vocab: 9 };
+  const steps: Steps = {
+    options: { model: gpt2(config, 2), replicas: 2, bucketSize: 37 },
+    schedule: createSchedule("1f1b", { workers: 3, microBatches: 1 }),
+    coarsening: 3,
+    microBatches: drawTokens(2, 8, 9),
+    steps: 2,
+    openDevice: async () => ownMemory(await openWebgpu()),
+  };
+  const { workers } = await stepByHand(steps);
+  assert.deepEqual(copiedByStages(workers), [[4224, 4192], [5824, 5832], [1544, 1460]]);
+});

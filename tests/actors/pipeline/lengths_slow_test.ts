@@ -56,14 +56,9 @@ Deno.test("workers hold for lengths what the plan says, byte by byte, which is t
 
 Deno.test("limits in bytes hold more of the short samples in the memory of as many long ones", async () => {
   const held = async (limitBy: "bytes" | "count") => {
-    const run = {
-      ...LENGTHS,
-      ...BY_BYTES,
-      scheduleOptions: { limitBy },
-      steps: 8,
-      microBatches: 8,
-    };
-    const { plan, end } = await trained(SIZES, { ...run, runtime: "local", link: DELAYS });
+    const sizes = { ...SIZES, steps: 8, microBatches: 8 };
+    const run: Options = { ...LENGTHS, ...BY_BYTES, scheduleOptions: { limitBy } };
+    const { plan, end } = await trained(sizes, { ...run, runtime: "local", link: DELAYS });
     for (const [worker, { device }] of end.memory!.entries()) {
       const planned = plan.memory[worker]!.device, { activations: most } = planned;
       assert.ok(device.activations <= most, `worker ${worker}: ${device.activations} of ${most}`);
@@ -85,14 +80,8 @@ Deno.test("a worker that fails among lengths is started again, and the weights h
 Deno.test("lengths that cannot be are refused before anything runs", async () => {
   await assertRefused("lengths", SIZES, {
     "slices": { ...LENGTHS, schedule: "seq1f1b", scheduleOptions: { slices: 2 } },
-    "no sequences": {
-      ...LENGTHS,
-      model: mlp({ inputs: 2, hidden: 4, layers: 2, classes: 3 }, 2),
-    },
-    "a length that is no eighth": {
-      ...LENGTHS,
-      data: [shortened(SIZES, batchesOf(SIZES, 1)[0]!, 9)],
-    },
+    "no sequences": { ...LENGTHS, model: mlp({ inputs: 2, hidden: 4, layers: 2, classes: 3 }, 2) },
+    "a length that is no eighth": { ...LENGTHS, data: [shortened(SIZES, batchesOf(SIZES)[0]!, 9)] },
     "lengths that nothing says": { ...LENGTHS, lengths: false },
   });
 });

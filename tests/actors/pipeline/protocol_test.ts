@@ -53,13 +53,8 @@ import { pos, random, simulate, type Strategy, type World } from "../../../testi
 import { assertSentences } from "../../console/refusals.ts";
 import { atDepth } from "../../depth.ts";
 
-const FLUSHED: SimulatedTrainingOptions = {
-  schedule: "gpipe",
-  workers: 1,
-  microBatches: 1,
-  replicas: 1,
-};
-const UNFLUSHED: SimulatedTrainingOptions = { ...FLUSHED, schedule: "pipedream" };
+const FLUSHED = { schedule: "gpipe", workers: 1, microBatches: 1, replicas: 1 };
+const UNFLUSHED = { ...FLUSHED, schedule: "pipedream" };
 
 /** Handles messages one by one until an actor is in a state. */
 async function until(world: World<undefined>, id: string, wanted: string): Promise<void> {
@@ -400,9 +395,8 @@ Deno.test("messages on a link take their time one after the other, and none over
   const link = new EmulatedLink<Message>(ctx as never, options);
   // A thousand bytes take a millisecond.
   for (const bytes of [1000, 0, 8000, 3000]) {
-    link.send({ id: "other" } as ActorRef<Message>, { type: "Any" }, {
-      transfer: [new ArrayBuffer(bytes)],
-    });
+    const transfer = [new ArrayBuffer(bytes)];
+    link.send({ id: "other" } as ActorRef<Message>, { type: "Any" }, { transfer });
   }
   assert.deepEqual(sent, [112, 112, 112, 114]);
 });
@@ -410,9 +404,8 @@ Deno.test("messages on a link take their time one after the other, and none over
 Deno.test("without flushes updates are counted by micro-batch or by step, and enough steps start to fill the pipe", () => {
   const schedule = createSchedule("pipedream", { workers: 4, microBatches: 2 });
   const request = { update: 3, learningRate: 0.1, microBatches: [{}, {}] } as never;
-  const everyBackward = UPDATE_POLICIES["every-backward"],
-    doubled = UPDATE_POLICIES["double-buffered"];
-  const one = everyBackward.localUpdates(request, schedule, 2);
+  const doubled = UPDATE_POLICIES["double-buffered"];
+  const one = UPDATE_POLICIES["every-backward"].localUpdates(request, schedule, 2);
   assert.deepEqual(one, { every: 1, first: 5, learningRate: 0.1 });
   for (const [before, version] of [[0, 0], [1, 0], [2, 1], [3, 2]] as const) {
     const updates = doubled.localUpdates(request, schedule, before);

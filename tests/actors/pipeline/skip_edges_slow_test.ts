@@ -4,39 +4,27 @@
  */
 
 import assert from "node:assert/strict";
-import type { TrainOptions } from "../../../actors/options/train_options.ts";
 import { cutIntoStages } from "../../../kernels/compile/layout.ts";
-import { createSchedule, type Schedule, scheduleDefinitions } from "../../../schedules/mod.ts";
+import { createSchedule, scheduleDefinitions } from "../../../schedules/mod.ts";
 import { compileRun } from "../../../actors/run/compile.ts";
-import { groupingOf, once, trained } from "../runs.ts";
 import { inLanes } from "../../lanes.ts";
-import { batches, SKIPPING } from "./skipping_model.ts";
+import { batch, SKIPPING } from "./skipping_model.ts";
+import { DELAYS, openOracle, type Options, scheduleOf, TINY } from "./trained.ts";
 
-type Options = Partial<TrainOptions> & { readonly schedule: string };
+type Case = Options & { readonly schedule: string };
 
-/** Messages that take from 50 µs to 1 ms: no two runs have the same timing. */
-const DELAYS = { latencyUs: 50, gigabytesPerSecond: 1, jitterUs: 1000 };
+const DATA = Array.from({ length: 64 }, (_, i) => batch(i));
+const oracle = openOracle({ ...TINY, steps: 2, microBatches: 8 });
 
-const run = async (options: Options) =>
-  (await trained({ model: SKIPPING, steps: 2, microBatches: 8, data: batches(), ...options })).bits;
-
-const serialOf = once((_grouping: string, options: Options) =>
-  run({ ...options, runtime: "serial" })
-);
-
-async function assertSerialBits({ schedule: name, ...asked }: Options): Promise<void> {
-  const { workers = 4, replicas = 1, device = "reference", scheduleOptions } = asked;
-  const schedule = createSchedule(name, { ...scheduleOptions, workers, microBatches: 8 });
-  const isFlushed = schedule.updates === "flush";
-  const options = { ...asked, schedule: name, ...isFlushed && { clip: 1 }, device, workers };
-  const grouping = isFlushed ? groupingOf(schedule as Schedule, replicas) : name;
-  const serial = await serialOf(`${device} ${grouping}`, options);
-  const bits = await run({ ...options, runtime: "local", link: DELAYS });
-  assert.deepEqual(bits, serial, JSON.stringify(options));
+async function assertSerialBits(asked: Case): Promise<void> {
+  const run: Options = { device: "reference", workers: 4, ...asked };
+  const { made, grouping } = scheduleOf(run, 8), isFlushed = made.updates === "flush";
+  const options = { ...run, model: SKIPPING, data: DATA, ...isFlushed && { clip: 1 } };
+  await oracle(`${run.device} ${grouping}`, options, { link: DELAYS });
 }
 
 const NAMES = scheduleDefinitions.map(({ name }) => name);
-const CASES: readonly Options[] = [
+const CASES: readonly Case[] = [
   ...NAMES.map((schedule) => ({ schedule })),
   { schedule: "chimera", scheduleOptions: { scale: "doubling" } },
   { schedule: "chimera", scheduleOptions: { scale: "halving" } },

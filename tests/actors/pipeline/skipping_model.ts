@@ -47,10 +47,8 @@ function encoderOf(samples: number): AnyLayer[] {
     { name: `mix ${i}`, build: mix },
     { name: `cross ${i}`, build: cross },
   ]);
-  return [{ name: "embedding", build: embed }, ...mixes, {
-    name: "encoded",
-    build: end,
-  }] as AnyLayer[];
+  const ends = [{ name: "embedding", build: embed }, { name: "encoded", build: end }];
+  return ends.toSpliced(1, 0, ...mixes) as AnyLayer[];
 }
 
 /** Returns layers that start a new chain and take outputs of the earlier layers. */
@@ -82,11 +80,8 @@ export const SKIPPING: Model = modelOf(B);
 
 function modelOf(samples: number): Model {
   return {
-    name: "skipping",
+    ...{ name: "skipping", predictions: samples, samples, withSamples: modelOf },
     layers: [...encoderOf(samples), ...decoderOf(samples)],
-    predictions: samples,
-    samples,
-    withSamples: modelOf,
   };
 }
 

@@ -2,9 +2,7 @@
 
 import type { TrainEvent } from "../../../actors/options/train_events.ts";
 import assert from "node:assert/strict";
-import { train } from "../../../actors/run/train.ts";
 import type { TrainOptions } from "../../../actors/options/train_options.ts";
-import { gpt2 } from "../../../kernels/mod.ts";
 import {
   createSchedule,
   parseCsv,
@@ -12,10 +10,9 @@ import {
   type ScheduleOptions,
 } from "../../../schedules/mod.ts";
 import { assertSentences } from "../../console/refusals.ts";
-import { batchesOf, groupingOf, once, type Sizes, SMALL } from "../runs.ts";
+import { groupingOf, once, type Outcome, outcome, type Sizes, SMALL } from "../runs.ts";
 
 export type Options = Partial<TrainOptions>;
-type Event<T extends TrainEvent["type"]> = Extract<TrainEvent, { type: T }>;
 
 /** Messages that take from 50 µs to 1 ms: no two runs have the same timing. */
 export const DELAYS = { latencyUs: 50, gigabytesPerSecond: 1, jitterUs: 1000 };
@@ -60,39 +57,26 @@ export const READINESS: readonly Options[] = [
 ];
 
 /** Result of a run. */
-export interface Trained {
+export interface Trained extends Omit<Outcome, "bits"> {
   /** Losses and norms of steps, losses of evaluations, and the hash of the weights. */
   readonly bits: { readonly numbers: readonly (readonly number[])[]; readonly hash: string };
   readonly losses: readonly number[];
-  readonly events: readonly TrainEvent[];
-  readonly plan: Event<"plan">["plan"];
-  readonly end: Event<"end">;
 }
 
 /** Trains to the end; passes on each event as it arrives. */
 export async function trained(
   sizes: Sizes,
   options: Options,
-  see: (event: TrainEvent) => void = () => {},
+  see?: (event: TrainEvent) => void,
 ): Promise<Trained> {
-  const { microBatch, microBatches, steps } = sizes, { replicas = 1 } = options;
-  const numbers: number[][] = [], losses: number[] = [], events: TrainEvent[] = [];
-  const run = train({
-    model: gpt2(sizes, microBatch),
-    // Chimera in waves has twice the micro-batches of its options.
-    data: batchesOf(sizes, 2 * replicas * microBatches * steps),
-    ...{ steps, microBatches, device: "native", ...options },
-  });
-  for await (const event of run) {
-    events.push(event);
-    see(event);
+  const run = await outcome(sizes, { device: "native", ...options }, see);
+  const numbers: number[][] = [];
+  for (const event of run.events) {
     if (event.type === "evaluation") numbers.push([event.step, event.loss]);
-    if (event.type !== "step") continue;
-    losses.push(event.loss);
-    numbers.push([event.step, event.loss, event.gradNorm]);
+    if (event.type === "step") numbers.push([event.step, event.loss, event.gradNorm]);
   }
-  const [first] = events as [Event<"plan">], end = events.at(-1) as Event<"end">;
-  return { bits: { numbers, hash: end.weightsHash }, losses, events, plan: first.plan, end };
+  const { hash, losses } = run.bits;
+  return { ...run, bits: { numbers, hash }, losses };
 }
 
 /**

@@ -44,50 +44,35 @@ import { compileModel, gpt2, mlp, type Model, t5 } from "../../../kernels/mod.ts
 import { cutIntoStages } from "../../../kernels/compile/layout.ts";
 
 const mlpFacts: LayerFacts = {
-  kind: "mlp",
-  precision: "fp32",
-  parameters: 500_000,
-  activationBytes: 10,
-  outputBytes: 5,
-  forwardFlops: 100,
-  backwardFlops: 200,
+  ...{ kind: "mlp", precision: "fp32", parameters: 500_000, activationBytes: 10, outputBytes: 5 },
+  ...{ forwardFlops: 100, backwardFlops: 200 },
 };
 
 const none = { runs: 0, ms: 0 };
+
+/** The times of the only layer. */
+const summing = (sums: Record<"F" | "B" | "I" | "W", typeof none>) => ({
+  layers: new Map([["mlp", { facts: mlpFacts, sums }]]),
+});
 
 /** One round of one model under a load. */
 const round = (atOnce: number, more: Partial<LoadTimes> = {}): LoadTimes => ({
   model: 0,
   atOnce,
   stages: atOnce,
-  layers: new Map([["mlp", {
-    facts: mlpFacts,
-    sums: { F: { runs: 2, ms: 6 }, B: { runs: 1, ms: 5 }, I: none, W: none },
-  }]]),
+  ...summing({ F: { runs: 2, ms: 6 }, B: { runs: 1, ms: 5 }, I: none, W: none }),
   actions: [{ F: [4, 4], B: [6], I: [], W: [] }],
   closing: [{ voteMs: 1, normMs: 2, optimizerMs: 4, endMs: 0.5, parameters: 500_000 }],
   ...more,
 });
 
-const about = {
-  device: "native",
-  sizes: { hidden: 8 },
-  models: [{ microBatch: 4, recompute: "none" as const }],
-};
+const models = [{ microBatch: 4, recompute: "none" }] as const;
+const about = { device: "native", sizes: { hidden: 8 }, models };
 
 Deno.test("the cost of a layer is the median of the means of its rounds, for each load", () => {
-  const slow = {
-    layers: new Map([["mlp", {
-      facts: mlpFacts,
-      sums: { F: { runs: 1, ms: 900 }, B: { runs: 1, ms: 900 }, I: none, W: none },
-    }]]),
-  };
-  const slower = {
-    layers: new Map([["mlp", {
-      facts: mlpFacts,
-      sums: { F: { runs: 2, ms: 10 }, B: { runs: 1, ms: 7 }, I: none, W: { runs: 1, ms: 3 } },
-    }]]),
-  };
+  const slow = summing({ F: { runs: 1, ms: 900 }, B: { runs: 1, ms: 900 }, I: none, W: none });
+  const [F, B, W] = [{ runs: 2, ms: 10 }, { runs: 1, ms: 7 }, { runs: 1, ms: 3 }] as const;
+  const slower = summing({ F, B, I: none, W });
   const costs = layerCosts([round(1), round(2, slower), round(1, slower)], about);
   assert.deepEqual(
     costs.map((one) => [one.atOnce, one.forwardMs, one.backwardMs, one.inputMs, one.weightMs]),
@@ -101,11 +86,8 @@ Deno.test("the cost of a layer is the median of the means of its rounds, for eac
 Deno.test("the spread is that of the first stage; the use of cores by other programs is noted", () => {
   const round = (ms: number[], cpuShare?: number) =>
     ({ ...both(1), actions: [{ F: ms }, { F: [99] }], cpuShare }) as unknown as LoadTimes;
-  const models = [{ microBatch: 4, recompute: "none" }] as const;
-  const spread = spreads(
-    [round([5, 1, 2, 3], 0.4), round([4], 0.6), round([6, 7, 8, 9, 10, 11])],
-    models,
-  );
+  const rounds = [round([5, 1, 2, 3], 0.4), round([4], 0.6), round([6, 7, 8, 9, 10, 11])];
+  const spread = spreads(rounds, models);
   const quantiles = { p10Ms: 2, medianMs: 6, p90Ms: 10 };
   assert.deepEqual(spread, [{ ...models[0], atOnce: 2, ...quantiles, cpuShare: 0.5 }]);
   assert.match(loadNotes(spread).join(), /^other programs used up to 50 % of the cores/);
@@ -114,13 +96,11 @@ Deno.test("the spread is that of the first stage; the use of cores by other prog
 
 Deno.test("the end of a step costs milliseconds per million elements, for each load", () => {
   const [alone, together] = loadCosts([round(1), round(2), round(2)]);
-  assert.deepEqual(alone, {
-    atOnce: 1,
-    optimizer: { ms: 0, msPerMillion: 8 },
-    vote: { ms: 0, msPerMillion: 2 },
-    norm: { ms: 0, msPerMillion: 4 },
-    end: { ms: 0, msPerMillion: 1 },
-  });
+  const [optimizer, vote, norm, end] = [8, 2, 4, 1].map((msPerMillion) => ({
+    ms: 0,
+    msPerMillion,
+  }));
+  assert.deepEqual(alone, { atOnce: 1, optimizer, vote, norm, end });
   assert.deepEqual(together, { ...alone, atOnce: 2 });
 });
 
@@ -156,26 +136,22 @@ Deno.test("probes measure a model with skip connections and ties", async () => {
   for (const { forwardMs, backwardMs } of costs) assert.ok(forwardMs > 0 && backwardMs > 0);
 });
 
+const MLP = mlp({ inputs: 3, hidden: 4, layers: 2, classes: 2 }, 2);
+
 Deno.test("probes measure each kind of layer", async () => {
-  const { program, costs } = await probed(
-    mlp({ inputs: 3, hidden: 4, layers: 2, classes: 2 }, 2),
-    2,
-  );
+  const { program, costs } = await probed(MLP, 2);
   // Nothing reads the clock between the start of a run and its end. The last layer overwrites its
   // logits, step by step, before its backward: those runs count, too.
   const steps = program.programs.at(-1)!.overwrites!.length;
-  assert.deepEqual(
-    costs.map(({ kind, atOnce, forwardMs, backwardMs, parameters }) => [
-      ...[kind, atOnce, forwardMs, backwardMs, parameters],
-    ]),
-    [["hidden", 1, 1, 1, 16], ["hidden", 1, 1, 1, 20], ["classifier", 1, 1, 1 + steps, 10]],
+  const found = costs.map(({ kind, atOnce, forwardMs, backwardMs, parameters }) =>
+    [kind, atOnce, forwardMs, backwardMs, parameters].join(" ")
   );
+  assert.deepEqual(found, ["hidden 1 1 1 16", "hidden 1 1 1 20", `classifier 1 1 ${1 + steps} 10`]);
 });
 
 Deno.test("probes measure larger stages under the highest load", async () => {
-  const model = mlp({ inputs: 3, hidden: 4, layers: 2, classes: 2 }, 2);
   const load = (atOnce: number, stages: number) => ({ atOnce, stages });
-  const { costs } = await probed(model, 2, [load(1, 1), load(2, 2), load(2, 1)]);
+  const { costs } = await probed(MLP, 2, [load(1, 1), load(2, 2), load(2, 1)]);
   const held = costs.map(({ atOnce, heldParameters }) => `${atOnce} ${heldParameters}`);
   assert.deepEqual([...new Set(held)], ["1 46", "2 23", "2 46"]);
 });
@@ -329,17 +305,12 @@ Deno.test("the all-reduce is measured on the last copy, since the first also tak
   assert.equal(reduceMs([copy(9), copy(5)]), 4);
 });
 
-const noParts = {
-  ...{ busyMs: 0, dispatchMs: 0, messageMs: 0, bubbleMs: 0, closingMs: 0, actions: {} },
-};
+const times = { busyMs: 0, dispatchMs: 0, messageMs: 0, bubbleMs: 0, closingMs: 0, actions: {} };
+const parts = { measured: times, predicted: times };
 
 /** A step with these repeats and this prediction. */
 const step = (repeats: readonly number[], predicted: number) =>
-  checkStep(repeats, predicted, {
-    configuration: "1f1b",
-    parts: { measured: noParts, predicted: noParts },
-    notes: [],
-  });
+  checkStep(repeats, predicted, { configuration: "1f1b", parts, notes: [] });
 
 Deno.test("the error is that of the median, and at least 0", () => {
   const { measured, spread, predicted, error } = step([90, 100, 130, 95, 105], 80);
@@ -411,16 +382,10 @@ Deno.test("held-out configurations follow from their seed, and differ from calib
 
 Deno.test("runs with slices or halves take steps on whole micro-batches", async () => {
   const model = gpt2({ layers: 1, hidden: 8, heads: 2, seq: 4, vocab: 8 }, 2);
-  const ways = [{ schedule: "seq1f1b", slices: 2 }, {
-    schedule: "chimera",
-    scale: "halving",
-  }] as const;
-  for (const { schedule, ...scheduleOptions } of ways) {
-    const size = { workers: 2, microBatches: 4 };
-    const place = { device: "reference", runtime: "local" } as const;
-    await using run = await openMeasuredRun({
-      ...{ ...place, ...size, schedule, scheduleOptions, model },
-    });
+  const ways = { seq1f1b: { slices: 2 }, chimera: { scale: "halving" } } as const;
+  for (const [schedule, scheduleOptions] of Object.entries(ways)) {
+    const place = { device: "reference", runtime: "local", workers: 2, microBatches: 4 } as const;
+    await using run = await openMeasuredRun({ ...place, schedule, scheduleOptions, model });
     assert.ok((await run.step()).ms > 0);
   }
 });

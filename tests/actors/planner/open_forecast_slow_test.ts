@@ -2,7 +2,6 @@
 
 import { deepEqual, equal, match, ok, throws } from "node:assert/strict";
 import {
-  type CandidateRun,
   candidatesOf,
   leastBytes,
   leastStepMs,
@@ -18,12 +17,8 @@ import { statedProfile, withDearHead } from "./stated_profile.ts";
 const CONFIG = { layers: 3, hidden: 32, heads: 2, seq: 16, vocab: 64 };
 
 const SPACE: PlanSpace = {
-  devices: 4,
-  batch: 16,
-  layers: 8,
+  ...{ devices: 4, batch: 16, layers: 8, recompute: ["none", "full"], precision: ["fp32"] },
   schedules: ["1f1b", "interleaved", "zb-v", "chimera", "message-driven", "seq1f1b", "terapipe"],
-  recompute: ["none", "full"],
-  precision: ["fp32"],
 };
 
 /** A smaller space, in which stages of equal work are not the best if the head is expensive. */
@@ -33,16 +28,10 @@ const CUT: PlanSpace = {
   recompute: ["none"],
 };
 
-const open = (profile: Profile, model = gpt2(CONFIG, 1)) =>
-  openForecast(profile, {
-    model,
-    optimizer: ADAMW_DEFAULTS,
-    device: "reference",
-    transport: "worker",
-  });
+const PLACE = { device: "reference", transport: "worker" };
 
-const partsOf = ({ parts }: Pick<CandidateRun, "parts">) =>
-  Object.values(parts).reduce((total, part) => total + part, 0);
+const open = (profile: Profile, model = gpt2(CONFIG, 1)) =>
+  openForecast(profile, { ...PLACE, model, optimizer: ADAMW_DEFAULTS });
 
 /** The stated profile, and others in which one thing takes most of a step. */
 function profiles(): Record<string, Profile> {
@@ -85,10 +74,8 @@ Deno.test("bounds of candidates of a real model are at most their predictions, a
       const { stepMs, leastTunedMs } = forecast.step(candidate, schedule)!;
       for (const change of bounded % 8 === 0 ? TUNED : []) {
         const tuned = forecast.step({ ...candidate, ...change }, schedule)!;
-        ok(
-          tuned.stepMs >= leastTunedMs! * (1 - 1e-9),
-          `${name}, ${what}, ${JSON.stringify(change)}`,
-        );
+        const where = `${name}, ${what}, ${JSON.stringify(change)}`;
+        ok(tuned.stepMs >= leastTunedMs! * (1 - 1e-9), where);
       }
       const share = leastStepMs(least, candidate.microBatches) / stepMs;
       const workShare = forecast.leastWorkMs!(candidate) / stepMs;
@@ -125,24 +112,20 @@ if (IS_DEEP) {
 }
 
 Deno.test("bounds of bytes are at most the memory estimate of train, for each optimizer, precision and device", () => {
-  const config = { ...CONFIG, hidden: 64, seq: 2 },
-    space: PlanSpace = {
-      ...{ ...SPACE, schedules: ["1f1b", "zb-v"], recompute: ["full"] },
-      ...{ precision: ["fp32", "fp16"], microBatch: [1] },
-    };
+  const config = { ...CONFIG, hidden: 64, seq: 2 };
+  const space: PlanSpace = {
+    ...{ ...SPACE, schedules: ["1f1b", "zb-v"], recompute: ["full"] },
+    ...{ precision: ["fp32", "fp16"], microBatch: [1] },
+  };
   const sgd = { kind: "sgd", momentum: 0.9, weightDecay: 0 } as const;
   for (const optimizer of [ADAMW_DEFAULTS, sgd]) {
     for (const device of ["reference", "webgpu"]) {
-      const about = { model: gpt2(config, 1), optimizer, device, transport: "worker" };
-      const forecast = openForecast(
-        {
-          ...statedProfile(config, 4),
-          layers: (["fp32", "fp16"] as const).flatMap((precision) =>
-            statedProfile(config, 4).layers.map((one) => ({ ...one, device, precision }))
-          ),
-        },
-        about,
+      const about = { ...PLACE, model: gpt2(config, 1), optimizer, device };
+      const profile = statedProfile(config, 4);
+      const layers = (["fp32", "fp16"] as const).flatMap((precision) =>
+        profile.layers.map((one) => ({ ...one, device, precision }))
       );
+      const forecast = openForecast({ ...profile, layers }, about);
       const closest = new Map<string, number>();
       for (const candidate of candidatesOf(space)) {
         const { precision } = candidate, schedule = scheduleOf(candidate);
@@ -164,10 +147,8 @@ Deno.test("bounds of bytes are at most the memory estimate of train, for each op
 Deno.test("the choice is the same if simulations never stop early", () => {
   for (const profile of Object.values(profiles())) {
     const forecast = open(profile);
-    const whole = {
-      ...forecast,
-      step: (...[one, on]: Parameters<typeof forecast.step>) => forecast.step(one, on),
-    };
+    const step: typeof forecast.step = (candidate, on) => forecast.step(candidate, on);
+    const whole = { ...forecast, step };
     deepEqual(planRuns(CUT, forecast, { count: 3 }), planRuns(CUT, whole, { count: 3 }));
   }
 });
@@ -204,22 +185,19 @@ Deno.test("a single worker never waits, also with rounding errors", () => {
     const { best } = planRuns({ ...CUT, devices: 1 }, open(one));
     for (const { bubble, parts, stepMs } of best) {
       ok(bubble >= 0 && bubble < 1e-3, `${bubble}`);
-      ok(Math.abs(partsOf({ parts }) - stepMs) < 1e-6);
+      const sum = Object.values(parts).reduce((total, part) => total + part, 0);
+      ok(Math.abs(sum - stepMs) < 1e-6);
     }
   }
 });
 
 Deno.test("a profile of another model, or without the transport, is refused", () => {
-  throws(
-    () =>
-      planRuns(
-        CUT,
-        open(statedProfile(CONFIG, 4), mlp({ inputs: 4, hidden: 8, layers: 6, classes: 2 }, 1)),
-      ),
-    /^Error: Cannot predict: the profile must have the cost of hidden .*, received embedding/,
-  );
-  throws(
-    () => planRuns(CUT, open({ ...statedProfile(CONFIG, 4), links: {} })),
-    /^Error: Cannot predict: the profile must have the transport worker, received none/,
-  );
+  const plain = statedProfile(CONFIG, 4);
+  const other = open(plain, mlp({ inputs: 4, hidden: 8, layers: 6, classes: 2 }, 1));
+  const cost =
+    /^Error: Cannot predict: the profile must have the cost of hidden .*, received embedding/;
+  throws(() => planRuns(CUT, other), cost);
+  const transport =
+    /^Error: Cannot predict: the profile must have the transport worker, received none/;
+  throws(() => planRuns(CUT, open({ ...plain, links: {} })), transport);
 });

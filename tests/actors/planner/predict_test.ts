@@ -1,55 +1,28 @@
 /** Predictions combine the costs of layers by the schedule. */
 
 import assert from "node:assert/strict";
-import type { LayerCost, Profile } from "../../../actors/planner/profile.ts";
+import type { Profile } from "../../../actors/planner/profile.ts";
 import { type PredictOptions, predictStep } from "../../../actors/planner/predict.ts";
 import { recommendLayout } from "../../../actors/planner/costs.ts";
 import { concurrencyOf } from "../../../actors/planner/predict.ts";
-import { type LayerFacts, parametersOf, slicedFacts } from "../../../actors/planner/profile.ts";
+import { parametersOf, slicedFacts } from "../../../actors/planner/profile.ts";
 import { compileRun } from "../../../actors/run/compile.ts";
-import { compileModel, gpt2, type ModelProgram } from "../../../kernels/mod.ts";
+import { compileModel, gpt2 } from "../../../kernels/mod.ts";
 import { skipEdges } from "../../../kernels/compile/layout.ts";
 import { startsOf } from "../../../kernels/compile/layout.ts";
 import { createSchedule, simulateStep, withRecomputation } from "../../../schedules/mod.ts";
 import { outcome, type Sizes, SMALL } from "../runs.ts";
 import { SKIPPING } from "../pipeline/skipping_model.ts";
+import { stated } from "./stated_profile.ts";
 
 const SIZES = { layers: 2, hidden: 8, heads: 2, seq: 4, vocab: 16 };
 const model = gpt2(SIZES, 2);
-const nothing = { ms: 0, msPerMillion: 0 };
 
 /** Milliseconds of a forward by kind; a backward takes twice as long, two thirds of it for the input. */
-const FORWARD_MS: Readonly<Record<string, number>> = {
-  embedding: 1,
-  attention: 4,
-  mlp: 6,
-  head: 3,
-};
+const FORWARD_MS: Record<string, number> = { embedding: 1, attention: 4, mlp: 6, head: 3 };
 
 /** A forward of all layers. */
 const ALL_MS = 1 + 2 * (4 + 6) + 3;
-
-/** A profile of these programs in which a single worker has no overhead. */
-function stated(
-  program: ModelProgram,
-  costsOf: (facts: LayerFacts) => Partial<LayerCost>[],
-  more: Partial<Profile> = {},
-): Profile {
-  const facts = slicedFacts(program)[0]!;
-  return {
-    ...{ format: "troupe-profile", version: 1, source: "stated", notes: [] },
-    machine: { name: "paper", cores: 4 },
-    layers: facts.filter(({ kind }, i) => facts.findIndex((one) => one.kind === kind) === i)
-      .flatMap((one) => {
-        const about = { sizes: {}, microBatch: 2, device: "native", recompute: "none" } as const;
-        return costsOf(one).map((cost) => ({ ...one, ...about, ...cost }) as LayerCost);
-      }),
-    ...{ optimizer: nothing, reduce: nothing, dispatchMs: 0 },
-    links: { worker: { latencyMs: 0 } },
-    closing: { vote: nothing, norm: nothing, end: nothing, stepMs: 0 },
-    ...more,
-  };
-}
 
 /** The profile of a GPT, in which this load takes `factor` times as long. */
 const profileOf = (loads: Readonly<Record<number, number>> = { 1: 1 }, sizes = SIZES): Profile =>
@@ -92,9 +65,8 @@ Deno.test("recomputation costs forwards, except for fresh activations", () => {
     assert.ok(weightMs! >= backwardMs + recomputeMs!);
   }
   // All of a stage is one segment, and each W comes right after its I: nothing is computed again for it.
-  const whole = predict(profileOf(), {
-    ...{ recomputeInterval: 9, workers: 1, schedule: "zb-h1", microBatches: 1 },
-  });
+  const single = { recomputeInterval: 9, workers: 1, schedule: "zb-h1", microBatches: 1 };
+  const whole = predict(profileOf(), single);
   assert.equal(whole.model.stages[0]!.weightMs, whole.model.stages[0]!.backwardMs);
   // As in a run, a message-driven backward is whole with an interval.
   const driven = { recomputeInterval: 1, workers: 2, schedule: "message-driven" };
@@ -108,8 +80,8 @@ Deno.test("a recomputation before its backward takes the time of its forwards", 
   const again = withRecomputation(plain);
   const ms = (schedule: typeof plain) =>
     simulateStep(predict(profileOf(), { schedule, microBatches: 2 }).model).computedMs;
-  const { recomputeMs } = predict(profileOf(), { schedule: again, microBatches: 2 }).model
-    .stages[0]!;
+  const { model } = predict(profileOf(), { schedule: again, microBatches: 2 });
+  const { recomputeMs } = model.stages[0]!;
   assert.ok(recomputeMs! > 0);
   assert.equal(ms(again) - ms(plain), 2 * recomputeMs!);
 });
@@ -187,14 +159,12 @@ Deno.test("unmeasured sizes are scaled by their work, with a note", () => {
 });
 
 Deno.test("a prediction names costs that are missing in the profile", () => {
-  assert.throws(
-    () => predict(profileOf(), { device: "wasm" }),
-    /must have the cost of embedding \(wasm, fp32\), received embedding \(native, fp32\)/,
-  );
-  assert.throws(
-    () => predict(profileOf(), { transport: "mpi" }),
-    /must have the transport mpi, received worker/,
-  );
+  const refused = (options: Partial<PredictOptions>, must: RegExp) =>
+    assert.throws(() => predict(profileOf(), options), must);
+  const cost =
+    /must have the cost of embedding \(wasm, fp32\), received embedding \(native, fp32\)/;
+  refused({ device: "wasm" }, cost);
+  refused({ transport: "mpi" }, /must have the transport mpi, received worker/);
   const crowded = "6 workers share 4 cores, which was not measured";
   assert.ok(predict(profileOf(), { workers: 2, replicas: 3 }).notes.includes(crowded));
   assert.deepEqual(predict(profileOf(), { workers: 2, replicas: 2 }).notes, []);
@@ -272,9 +242,8 @@ Deno.test("the recommended layout considers skip connections", () => {
 });
 
 Deno.test("no layout has a shorter step than the recommended one", () => {
-  const sizes = { ...SIZES, layers: 3 },
-    model = gpt2(sizes, 2),
-    profile = profileOf({ 1: 1 }, sizes);
+  const sizes = { ...SIZES, layers: 3 }, profile = profileOf({ 1: 1 }, sizes);
+  const model = gpt2(sizes, 2);
   const layouts = [0, 0.5, 1, 1.5, 2, 2.5, 3].map((first) =>
     [["E", first], [3 - first, "H"]].map((one) => one.filter((piece) => piece !== 0).join(","))
       .join("|")

@@ -44,10 +44,8 @@ Deno.test("other files and versions are refused, and invalid fields are named by
   refuses("", "invalid JSON", "SyntaxError");
   for (const other of ["[]", "{}"]) refuses(other, "received other JSON", "SyntaxError");
   refuses(text.replace('"version":1', '"version":1,"version":1'), '"version" twice');
-  refuses(
-    text.replace("1.5", "1e999"),
-    "forwardMs must be a number from 0 to 1e18, received Infinity",
-  );
+  const infinite = "forwardMs must be a number from 0 to 1e18, received Infinity";
+  refuses(text.replace("1.5", "1e999"), infinite);
   refuses(long, "kind must be a text of at most 2000");
   for (const [path, value, sentence, name] of CASES.refused as Refused[]) {
     refuses(withValue(path, value), sentence, name);
@@ -74,13 +72,8 @@ Deno.test("a device or a file that is too large is refused before it is read", (
 const model = mlp({ inputs: 4, hidden: 4, layers: 3, classes: 2 }, 2);
 
 const run: TracedRun = {
-  device: "native",
-  transport: "worker",
-  replicas: 1,
-  microBatch: 2,
-  parameters: [1000, 3000],
-  shares: [0.25, 0.75],
-  activationBytes: [8, 24],
+  ...{ device: "native", transport: "worker", replicas: 1, microBatch: 2 },
+  ...{ parameters: [1000, 3000], shares: [0.25, 0.75], activationBytes: [8, 24] },
 };
 
 /** A step of two stages and one micro-batch that begins at a time and takes `factor` times as long. */
@@ -110,16 +103,11 @@ const stepAt = (at: number, factor = 1): { traces: TracedAction[][] } => {
 };
 
 Deno.test("costs of stages are the means of their actions, without the first step", () => {
-  const { source, layers, links, dispatchMs, optimizer, closing } = profileOfTrace(run, [
-    stepAt(0, 10),
-    stepAt(1000),
-    stepAt(2000),
-  ]);
+  const steps = [stepAt(0, 10), stepAt(1000), stepAt(2000)];
+  const { source, layers, links, dispatchMs, optimizer, closing } = profileOfTrace(run, steps);
   assert.equal(source, "trace");
-  assert.deepEqual(layers.map((one) => [one.forwardMs, one.backwardMs, one.atOnce]), [
-    [1, 2.5, 2],
-    [2.5, 5.75, 2],
-  ]);
+  const costs = layers.map((one) => [one.forwardMs, one.backwardMs, one.atOnce]);
+  assert.deepEqual(costs, [[1, 2.5, 2], [2.5, 5.75, 2]]);
   assert.deepEqual(links, { worker: { latencyMs: 0.25 } });
   assert.equal(dispatchMs, 0.25);
   assert.equal(optimizer.msPerMillion, 2 / 0.004);
@@ -167,9 +155,8 @@ Deno.test("a prediction from a trace has the costs of its stages, or shares of t
   assert.deepEqual(same.model.stages.map((one) => one.forwardMs), [1, 2.5]);
   assert.deepEqual(same.notes, []);
   const one = predictStep(profile, options);
-  assert.deepEqual(one.model.stages.map((stage) => [stage.forwardMs, stage.backwardMs]), [
-    [3.5, 8.25],
-  ]);
+  const times = one.model.stages.map(({ forwardMs, backwardMs }) => [forwardMs, backwardMs]);
+  assert.deepEqual(times, [[3.5, 8.25]]);
   assert.match(one.notes[0]!, /1 stages by their work, from 2 of a trace/);
   const larger = predictStep(profile, { ...options, model: model.withSamples!(4), workers: 2 });
   const forwardMs = larger.model.stages.reduce((sum, stage) => sum + stage.forwardMs, 0);

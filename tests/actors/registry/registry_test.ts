@@ -17,30 +17,24 @@ import { folderTest, namesIn } from "../../in_folder.ts";
 import wrongEntries from "./wrong_entries.json" with { type: "json" };
 
 const write = (folder: string, name: string, value: unknown) =>
-  Deno.writeTextFile(
-    join(folder, name),
-    typeof value === "string" ? value : JSON.stringify(value),
-  );
+  Deno.writeTextFile(join(folder, name), typeof value === "string" ? value : JSON.stringify(value));
 
-folderTest(
-  "names come from the nearest file upward, and a troupe.json takes precedence over a deno.json",
-  async (folder) => {
-    const inner = join(folder, "inner", "most");
-    await Deno.mkdir(inner, { recursive: true });
-    await write(folder, "deno.json", { actors: { a: { from: "./outer.ts" } } });
-    assert.equal(openRegistry(inner).find("actor", "a").from, `${pathToFileURL(folder)}/outer.ts`);
-    const mine = '{ // mine\n"actors": { "a": { "from": "jsr:@x/y@1" } } }';
-    await write(join(folder, "inner"), "deno.jsonc", mine);
-    assert.equal(openRegistry(inner).find("actor", "a").from, "jsr:@x/y@1");
-    await write(inner, "deno.json", { imports: {} });
-    assert.equal(openRegistry(inner).find("actor", "a").from, "jsr:@x/y@1");
-    await write(join(folder, "inner"), "troupe.json", { actors: { b: { from: "npm:b@2" } } });
-    const registry = openRegistry(inner);
-    assert.equal(registry.path, join(folder, "inner", "troupe.json"));
-    assert.equal(registry.find("actor", "b").from, "npm:b@2");
-    assert.throws(() => registry.find("actor", "a"), RangeError);
-  },
-);
+folderTest("names come from the nearest file upward, first a troupe.json", async (folder) => {
+  const inner = join(folder, "inner", "most");
+  await Deno.mkdir(inner, { recursive: true });
+  await write(folder, "deno.json", { actors: { a: { from: "./outer.ts" } } });
+  assert.equal(openRegistry(inner).find("actor", "a").from, `${pathToFileURL(folder)}/outer.ts`);
+  const mine = '{ // mine\n"actors": { "a": { "from": "jsr:@x/y@1" } } }';
+  await write(join(folder, "inner"), "deno.jsonc", mine);
+  assert.equal(openRegistry(inner).find("actor", "a").from, "jsr:@x/y@1");
+  await write(inner, "deno.json", { imports: {} });
+  assert.equal(openRegistry(inner).find("actor", "a").from, "jsr:@x/y@1");
+  await write(join(folder, "inner"), "troupe.json", { actors: { b: { from: "npm:b@2" } } });
+  const registry = openRegistry(inner);
+  assert.equal(registry.path, join(folder, "inner", "troupe.json"));
+  assert.equal(registry.find("actor", "b").from, "npm:b@2");
+  assert.throws(() => registry.find("actor", "a"), RangeError);
+});
 
 folderTest("a wrong entry is refused in one sentence with a suggestion", async (folder) => {
   const long = ['{ "actors": {} ' + " ".repeat(2 ** 20), "more than 1048576"];
@@ -53,63 +47,57 @@ folderTest("a wrong entry is refused in one sentence with a suggestion", async (
   }
 });
 
-folderTest(
-  "a specifier is its own name, and an unknown name is refused with a suggestion",
-  async (folder) => {
-    await write(folder, "troupe.json", { actors: { counter: { from: "./counter.ts" } } });
-    const registry = openRegistry(folder);
-    const name = "jsr:@you/model@1", part = { name, kind: "model", from: name, isBuiltIn: false };
-    assert.deepEqual(registry.find("model", name), part);
-    assert.equal(registry.find("actor", "./x.ts").from, `${pathToFileURL(folder)}/x.ts`);
-    const url = "https://example.org/actor@2.1.0/mod.ts";
-    assert.equal(packageVersion({ specifier: url, root: url }), "2.1.0");
-    assert.throws(() => registry.find("actor", "countre"), /; did you mean counter\?$/);
-    assert.throws(() => registry.find("model", "counter"), RangeError);
-  },
-);
+folderTest("a specifier is its own name, and an unknown name is refused", async (folder) => {
+  await write(folder, "troupe.json", { actors: { counter: { from: "./counter.ts" } } });
+  const registry = openRegistry(folder);
+  const name = "jsr:@you/model@1", part = { name, kind: "model", from: name, isBuiltIn: false };
+  assert.deepEqual(registry.find("model", name), part);
+  assert.equal(registry.find("actor", "./x.ts").from, `${pathToFileURL(folder)}/x.ts`);
+  const url = "https://example.org/actor@2.1.0/mod.ts";
+  assert.equal(packageVersion({ specifier: url, root: url }), "2.1.0");
+  assert.throws(() => registry.find("actor", "countre"), /; did you mean counter\?$/);
+  assert.throws(() => registry.find("model", "counter"), RangeError);
+});
 
 const SUM = 'import n from "./n.json" with { type: "json" };\n' +
   'import note from "./note.txt" with { type: "text" };\nexport { n, note };\n';
 
-folderTest(
-  "a hash depends on each module, but not on the folder",
-  async (folder) => {
-    for (const copy of ["one", "other"]) {
-      const at = join(folder, copy);
-      await Deno.mkdir(join(at, "lib"), { recursive: true });
-      await write(at, "actor.ts", 'import "./lib/sum.ts"; import "npm:pure-rand@8.4.2";\n');
-      await write(at, "lib/sum.ts", SUM);
-      await write(at, "lib/note.txt", "1");
-      await write(at, "lib/n.json", "1");
-      await write(at, "troupe.json", { actors: { a: { from: "./actor.ts" } } });
-    }
-    const hash = async (copy: string) => {
-      const registry = openRegistry(join(folder, copy));
-      return (await registry.verify(registry.find("actor", "a"))).integrity;
-    };
-    const first = await hash("one");
-    assert.match(first, /^sha256-.{43}=$/);
-    assert.equal(await hash("other"), first);
-    const hashes = [first];
-    const CHANGES = {
-      "lib/n.json": "2",
-      "lib/note.txt": "2",
-      "lib/sum.ts": `${SUM}export { n as m };`,
-      "actor.ts": 'import "./lib/sum.ts"; import "npm:fast-check@4.10.2";\n',
-    };
-    for (const [name, text] of Object.entries(CHANGES)) {
-      await write(join(folder, "other"), name, text);
-      hashes.push(await hash("other"));
-    }
-    assert.equal(new Set(hashes).size, hashes.length);
-    const entry = { from: "./actor.ts", integrity: first };
-    await write(join(folder, "one"), "troupe.json", { actors: { a: entry } });
-    const registry = openRegistry(join(folder, "one")), part = registry.find("actor", "a");
-    assert.equal((await registry.verify(part)).isIntact, true);
-    await write(join(folder, "one"), "lib/n.json", "3");
-    assert.equal((await registry.verify(part)).isIntact, false);
-  },
-);
+folderTest("a hash depends on each module, but not on the folder", async (folder) => {
+  for (const copy of ["one", "other"]) {
+    const at = join(folder, copy);
+    await Deno.mkdir(join(at, "lib"), { recursive: true });
+    await write(at, "actor.ts", 'import "./lib/sum.ts"; import "npm:pure-rand@8.4.2";\n');
+    await write(at, "lib/sum.ts", SUM);
+    await write(at, "lib/note.txt", "1");
+    await write(at, "lib/n.json", "1");
+    await write(at, "troupe.json", { actors: { a: { from: "./actor.ts" } } });
+  }
+  const hash = async (copy: string) => {
+    const registry = openRegistry(join(folder, copy));
+    return (await registry.verify(registry.find("actor", "a"))).integrity;
+  };
+  const first = await hash("one");
+  assert.match(first, /^sha256-.{43}=$/);
+  assert.equal(await hash("other"), first);
+  const hashes = [first];
+  const CHANGES = {
+    "lib/n.json": "2",
+    "lib/note.txt": "2",
+    "lib/sum.ts": `${SUM}export { n as m };`,
+    "actor.ts": 'import "./lib/sum.ts"; import "npm:fast-check@4.10.2";\n',
+  };
+  for (const [name, text] of Object.entries(CHANGES)) {
+    await write(join(folder, "other"), name, text);
+    hashes.push(await hash("other"));
+  }
+  assert.equal(new Set(hashes).size, hashes.length);
+  const entry = { from: "./actor.ts", integrity: first };
+  await write(join(folder, "one"), "troupe.json", { actors: { a: entry } });
+  const registry = openRegistry(join(folder, "one")), part = registry.find("actor", "a");
+  assert.equal((await registry.verify(part)).isIntact, true);
+  await write(join(folder, "one"), "lib/n.json", "3");
+  assert.equal((await registry.verify(part)).isIntact, false);
+});
 
 Deno.test("a hash depends on the version and integrity of npm packages", async () => {
   const graph = { specifier: "npm:a@1", root: "npm:/a@1.0.0", modules: [], npm: [] };
@@ -123,44 +111,38 @@ Deno.test("a hash depends on the version and integrity of npm packages", async (
   assert.equal(new Set(hashes).size, packages.length);
 });
 
-folderTest(
-  "a broken lock file is refused, and the lock of a removed name is harmless",
-  async (folder) => {
-    await write(folder, "troupe.json", { actors: { a: { from: "jsr:@x/y@1.0.0" } } });
-    const wrong = ["{", "[]", { version: "2", locks: {} }, { version: "1", locks: { a: "jsr" } }];
-    for (const locks of wrong) {
-      await write(folder, "troupe.lock", locks);
-      assert.throws(() => openRegistry(folder), /^\w+: Cannot read [^\n]*troupe\.lock: it must be/);
-    }
-    const lock = { version: "5", specifiers: { "jsr:@x/z@^1": "1.0.0" } };
-    await write(folder, "troupe.lock", { version: "1", locks: { a: lock, gone: {} } });
-    assert.deepEqual(openRegistry(folder).spec("a"), { from: "jsr:@x/y@1.0.0", lock });
-    await write(folder, "troupe.lock", { version: "1", locks: { a: lock } });
-    await removeComponent("a", folder);
-    assert.ok(!(await namesIn(folder)).includes("troupe.lock"), "the last lock takes its file");
-  },
-);
+folderTest("a broken lock file is refused, and that of a removed name harmless", async (folder) => {
+  await write(folder, "troupe.json", { actors: { a: { from: "jsr:@x/y@1.0.0" } } });
+  const wrong = ["{", "[]", { version: "2", locks: {} }, { version: "1", locks: { a: "jsr" } }];
+  for (const locks of wrong) {
+    await write(folder, "troupe.lock", locks);
+    assert.throws(() => openRegistry(folder), /^\w+: Cannot read [^\n]*troupe\.lock: it must be/);
+  }
+  const lock = { version: "5", specifiers: { "jsr:@x/z@^1": "1.0.0" } };
+  await write(folder, "troupe.lock", { version: "1", locks: { a: lock, gone: {} } });
+  assert.deepEqual(openRegistry(folder).spec("a"), { from: "jsr:@x/y@1.0.0", lock });
+  await write(folder, "troupe.lock", { version: "1", locks: { a: lock } });
+  await removeComponent("a", folder);
+  assert.ok(!(await namesIn(folder)).includes("troupe.lock"), "the last lock takes its file");
+});
 
-folderTest(
-  "all names that are added at the same time are kept",
-  async (folder) => {
-    await write(folder, "mod.js", "export const actor = {};");
-    const names = ["proto", "constructor", "toString", "a", "b", "c"];
-    const prepared = await Promise.all(
-      ["a", ...names].map((name) =>
-        prepareComponent({ name, specifier: "./mod.js", kind: "actor" }, folder)
-      ),
-    );
-    const written = await Promise.allSettled(prepared.map((part) => part.write()));
-    const refused = written.flatMap((one) => one.status === "rejected" ? [`${one.reason}`] : []);
-    assert.equal(refused.length, 1);
-    assert.match(refused[0]!, /^RangeError: Cannot add "a": its name must be new/);
-    const own = openRegistry(folder).list().filter((part) => !part.isBuiltIn);
-    assert.deepEqual(own.map(({ name }) => name), names.sort());
-    for (const name of names) await removeComponent(name, folder);
-    assert.deepEqual(await namesIn(folder), ["mod.js", "troupe.json"]);
-  },
-);
+folderTest("all names that are added at the same time are kept", async (folder) => {
+  await write(folder, "mod.js", "export const actor = {};");
+  const names = ["proto", "constructor", "toString", "a", "b", "c"];
+  const prepared = await Promise.all(
+    ["a", ...names].map((name) =>
+      prepareComponent({ name, specifier: "./mod.js", kind: "actor" }, folder)
+    ),
+  );
+  const written = await Promise.allSettled(prepared.map((part) => part.write()));
+  const refused = written.flatMap((one) => one.status === "rejected" ? [`${one.reason}`] : []);
+  assert.equal(refused.length, 1);
+  assert.match(refused[0]!, /^RangeError: Cannot add "a": its name must be new/);
+  const own = openRegistry(folder).list().filter((part) => !part.isBuiltIn);
+  assert.deepEqual(own.map(({ name }) => name), names.sort());
+  for (const name of names) await removeComponent(name, folder);
+  assert.deepEqual(await namesIn(folder), ["mod.js", "troupe.json"]);
+});
 
 const renamed = ({ at }: Batch): Batch => ({ place: at! });
 

@@ -14,9 +14,7 @@ import {
   writeFiles,
 } from "../../package/packages.ts";
 
-const COUNTER = await Deno.readTextFile(
-  new URL("../sandbox/fixtures/counter.ts", import.meta.url),
-);
+const COUNTER = await Deno.readTextFile(new URL("../sandbox/fixtures/counter.ts", import.meta.url));
 
 /** Adds the counter of a specifier and asks it; returns its entry. */
 async function addAndAsk(own: string, env: Environment, specifier: string) {
@@ -91,25 +89,22 @@ servedTest(
   },
 );
 
-servedTest(
-  "an actor of npm must have the integrity of the npm registry",
-  async (own, served) => {
-    const types = /interface Context \{[^}]*\}|: (Context|number|\{ by: number \})/g;
-    await writeFiles(served, {
-      "package.json":
-        '{ "name": "@you/counter", "version": "3.0.1", "type": "module", "exports": "./mod.js" }',
-      "mod.js": COUNTER.replaceAll(types, ""),
-    });
-    await using registry = await openNpm(served);
-    await writeFiles(served, { ".npmrc": `@you:registry=${registry.url}\n` });
-    const env = { ...await trustingEnvironment(served), HOME: served };
-    try {
-      const { from } = await addAndAsk(own, env, "npm:@you/counter@^3");
-      assert.equal(from, "npm:@you/counter@3.0.1");
-      assert.deepEqual(await verifyAndAsk(own, env), { isIntact: true, said: "42" });
-    } finally {
-      // All packages of npm are in one cache, and nothing needs this one any more.
-      await Deno.remove(join(env.DENO_DIR, "npm", new URL(registry.url).port), { recursive: true });
-    }
-  },
-);
+servedTest("an actor of npm must have the integrity of the npm registry", async (own, served) => {
+  const types = /interface Context \{[^}]*\}|: (Context|number|\{ by: number \})/g;
+  await writeFiles(served, {
+    "package.json":
+      '{ "name": "@you/counter", "version": "3.0.1", "type": "module", "exports": "./mod.js" }',
+    "mod.js": COUNTER.replaceAll(types, ""),
+  });
+  await using registry = await openNpm(served);
+  await writeFiles(served, { ".npmrc": `@you:registry=${registry.url}\n` });
+  const env = { ...await trustingEnvironment(served), HOME: served };
+  try {
+    const { from } = await addAndAsk(own, env, "npm:@you/counter@^3");
+    assert.equal(from, "npm:@you/counter@3.0.1");
+    assert.deepEqual(await verifyAndAsk(own, env), { isIntact: true, said: "42" });
+  } finally {
+    // All packages of npm are in one cache, and nothing needs this one any more.
+    await Deno.remove(join(env.DENO_DIR, "npm", new URL(registry.url).port), { recursive: true });
+  }
+});

@@ -27,30 +27,27 @@ const WEBGPU = { workers: 2, device: "webgpu", steps: 1 } as const;
 const prepared = (options: Partial<RunOptions>) =>
   prepareRun({ ...WEBGPU, model: RINGS, microBatches: 2, data: [], ...options });
 
-twoAdapters(
-  "workers compute on the adapters of a run in turn, where each has a process",
-  async () => {
-    const adaptersOf = async (options: Partial<RunOptions>) =>
-      workerInits(await prepared(options), "process", undefined)
-        .map(({ device }) => device.adapter?.index);
-    assert.deepEqual(await adaptersOf({ adapters: [1, 0], replicas: 2 }), [1, 0, 1, 0]);
-    assert.deepEqual(await adaptersOf({ device: "webgpu:1" }), [1, 1]);
-    // Of software the first, whatever there is.
-    assert.deepEqual(await adaptersOf({}), [0, 0]);
-    assert.deepEqual(await adaptersOf({ device: "reference" }), [undefined, undefined]);
-    const { devices } = await prepared({ adapters: [1], runtime: "local" });
-    assert.deepEqual(devices.map(({ adapter }) => adapter!.index), [1]);
-    // Adapters that one process cannot use are refused.
-    await assert.rejects(
-      prepared({ adapters: [0, 1], runtime: "serial" }),
-      /^RangeError: Cannot train with runtime serial on several adapters: a process can use one, so adapters must name one, or the runtime must be workers, received 0,1$/,
-    );
-    // All members of a simulated system that are used before a run starts.
-    const system = { transports: [], spawn() {}, ask() {}, stop() {} } as never;
-    const simulated = /: Cannot train in a simulated system on several adapters: .*, received 0,1$/;
-    await assert.rejects(prepared({ adapters: [0, 1], system }), simulated);
-  },
-);
+twoAdapters("workers in processes compute on the adapters of a run in turn", async () => {
+  const adaptersOf = async (options: Partial<RunOptions>) =>
+    workerInits(await prepared(options), "process", undefined)
+      .map(({ device }) => device.adapter?.index);
+  assert.deepEqual(await adaptersOf({ adapters: [1, 0], replicas: 2 }), [1, 0, 1, 0]);
+  assert.deepEqual(await adaptersOf({ device: "webgpu:1" }), [1, 1]);
+  // Of software the first, whatever there is.
+  assert.deepEqual(await adaptersOf({}), [0, 0]);
+  assert.deepEqual(await adaptersOf({ device: "reference" }), [undefined, undefined]);
+  const { devices } = await prepared({ adapters: [1], runtime: "local" });
+  assert.deepEqual(devices.map(({ adapter }) => adapter!.index), [1]);
+  // Adapters that one process cannot use are refused.
+  await assert.rejects(
+    prepared({ adapters: [0, 1], runtime: "serial" }),
+    /^RangeError: Cannot train with runtime serial on several adapters: a process can use one, so adapters must name one, or the runtime must be workers, received 0,1$/,
+  );
+  // All members of a simulated system that are used before a run starts.
+  const system = { transports: [], spawn() {}, ask() {}, stop() {} } as never;
+  const simulated = /: Cannot train in a simulated system on several adapters: .*, received 0,1$/;
+  await assert.rejects(prepared({ adapters: [0, 1], system }), simulated);
+});
 
 twoAdapters("a run that leaves its adapters says that bits change", async (folder) => {
   const directory = `${folder}/run`, checkpoint = { directory, config: {} };

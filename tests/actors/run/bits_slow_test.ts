@@ -114,10 +114,7 @@ testNeeding(
     const local = { runtime: "local" } as const;
     const CASES: readonly Options[] = [
       ...["gpipe", "1f1b", "zb-h1", "hanayo"].map((schedule) => ({ ...local, schedule })),
-      {},
-      { isolation: "process" },
-      { recompute: "full" },
-      { faults },
+      ...[{}, { isolation: "process" }, { recompute: "full" }, { faults }] as const,
     ];
     for (const options of CASES) {
       const { bits: found, end } = await run(options);

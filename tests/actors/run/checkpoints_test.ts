@@ -55,10 +55,8 @@ folderTest("a snapshot is reported when it is whole, and refused with NaN", asyn
   assert.deepEqual(await writer.ended(), [{ type: "checkpoint", step: 1, path }]);
   assert.equal(writer.newest!.path, path);
   assert.deepEqual(await writer.ended(), [], "reported once");
-  const wrong = heldValues(
-    { ...state, moments: new Map([["a.m", Float32Array.of(0, NaN)]]) },
-    shapes,
-  );
+  const moments = new Map([["a.m", Float32Array.of(0, NaN)]]);
+  const wrong = heldValues({ ...state, moments }, shapes);
   const begun = writer.begin({ step: 2, state: wrong, config: {} });
   await assert.rejects(begun, /^NonFiniteError: .*NaN in "a.m"/);
   assert.deepEqual(await namesIn(directory), [stepAt(1)]);
@@ -114,41 +112,35 @@ folderTest("a write that fails ends the run before the next step", async (folder
   assert.deepEqual(steps, [1, 2, 3]);
 });
 
-folderTest(
-  "a folder that is removed is made again, and that is said once",
-  async (folder) => {
-    const directory = join(folder, "a", "run"), lines: string[] = [], written: number[] = [];
-    const announce = (line: string) => void lines.push(line);
-    for await (const event of run({ directory, every: 2 }, { announce })) {
-      if (event.type !== "checkpoint" || written.push(event.step) > 1) continue;
-      Deno.removeSync(dirname(directory), ALL);
-    }
-    assert.deepEqual([written, await namesIn(directory)], [[2, 4, 6, 8], [4, 6, 8].map(stepAt)]);
-    const again = `${directory} or its lock was removed during the run: it is made again`;
-    assert.deepEqual(lines.splice(0), [again]);
+folderTest("a folder that is removed is made again, and that is said once", async (folder) => {
+  const directory = join(folder, "a", "run"), lines: string[] = [], written: number[] = [];
+  const announce = (line: string) => void lines.push(line);
+  for await (const event of run({ directory, every: 2 }, { announce })) {
+    if (event.type !== "checkpoint" || written.push(event.step) > 1) continue;
+    Deno.removeSync(dirname(directory), ALL);
+  }
+  assert.deepEqual([written, await namesIn(directory)], [[2, 4, 6, 8], [4, 6, 8].map(stepAt)]);
+  const again = `${directory} or its lock was removed during the run: it is made again`;
+  assert.deepEqual(lines.splice(0), [again]);
 
-    const { open, readFile, readDir, mkdir, rename, remove } = Deno;
-    let left = 2;
-    const removing = async (path: string, how: object) => {
-      if (String(path).endsWith("config.json") && left-- > 0) await remove(directory, ALL);
-      return await open(path, how);
-    };
-    const disk = { open: removing, readFile, readDir, mkdir, rename, remove } as Disk;
-    const writer = new CheckpointWriter({ directory }, announce, disk);
-    const state = { weights: new Map([["a", Float32Array.of(1)]]), moments: new Map() };
-    const snapshot = { step: 9, state: heldValues(state, new Map([["a", [1]]])), config: {} };
-    await writer.begin(snapshot);
-    assert.deepEqual(await writer.ended(), []);
-    assert.match(
-      lines.join(),
-      /^Cannot write the checkpoint .*, and training continues without it$/,
-    );
-    await writer.begin(snapshot);
-    await assert.rejects(writer.ended(), /^Error: Cannot write the checkpoint /, "a second time");
-    await writer.begin(snapshot);
-    assert.deepEqual((await writer.ended()).map(({ type }) => type), ["checkpoint"]);
-  },
-);
+  const { open, readFile, readDir, mkdir, rename, remove } = Deno;
+  let left = 2;
+  const removing = async (path: string, how: object) => {
+    if (String(path).endsWith("config.json") && left-- > 0) await remove(directory, ALL);
+    return await open(path, how);
+  };
+  const disk = { open: removing, readFile, readDir, mkdir, rename, remove } as Disk;
+  const writer = new CheckpointWriter({ directory }, announce, disk);
+  const state = { weights: new Map([["a", Float32Array.of(1)]]), moments: new Map() };
+  const snapshot = { step: 9, state: heldValues(state, new Map([["a", [1]]])), config: {} };
+  await writer.begin(snapshot);
+  assert.deepEqual(await writer.ended(), []);
+  assert.match(lines.join(), /^Cannot write the checkpoint .*, and training continues without it$/);
+  await writer.begin(snapshot);
+  await assert.rejects(writer.ended(), /^Error: Cannot write the checkpoint /, "a second time");
+  await writer.begin(snapshot);
+  assert.deepEqual((await writer.ended()).map(({ type }) => type), ["checkpoint"]);
+});
 
 folderTest("workers restart from a snapshot if their checkpoint was removed", async (folder) => {
   const from = join(folder, "from"), losses: number[] = [];

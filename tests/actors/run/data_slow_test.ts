@@ -115,10 +115,7 @@ Deno.test("a run takes no more micro-batches than it needs, and closes the itera
 });
 
 /** Checkpoints of the first two steps. */
-const half = (folder: string, config = {}) => ({
-  steps: 2,
-  checkpoint: { directory: folder, every: 1, config },
-});
+const half = (directory: string) => ({ steps: 2, checkpoint: { directory, every: 1, config: {} } });
 
 /** The next number of a walk, whose n-th number follows from all before. */
 const after = (at: number) => at * 48271 % 0x7fffffff;
@@ -361,9 +358,8 @@ folderTest("built-in data is begun at any micro-batch with its own", async (fold
   };
   for (const name of builtInNames("data")) {
     const { value: data } = await importComponent(await findComponent("data", name));
-    const { value: model } = await importComponent(
-      await findComponent("model", MODELS[name] ?? "gpt"),
-    );
+    const modelName = MODELS[name] ?? "gpt";
+    const { value: model } = await importComponent(await findComponent("model", modelName));
     const opened = async () =>
       (await openTask(model, data, { ...options, file: files[name] })).data as DataSource;
     const some = async (source: DataSource, from: number, count: number) => {

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { accuracy, Dataset, f1Score, type Layer } from "../../../kernels/mod.ts";
 import { defineModel } from "../../../actors/options/model_definition.ts";
 import { loadModel } from "../../../actors/run/load_model.ts";
-import { trained } from "../runs.ts";
+import { eventsOf, trained } from "../runs.ts";
 
 const table = Dataset.of(
   Array.from({ length: 32 }, (_, i) => ({ x: Math.sin(i * i), side: i % 3 })),
@@ -30,13 +30,13 @@ const HOW = { steps: 4, microBatches: 2, workers: 1, data: table.batches({ sampl
 
 Deno.test("metrics leave the bits of native runs as they are, in workers too", async () => {
   const local = { ...HOW, device: "native", runtime: "local" } as const;
-  const plain = await trained({ ...local, model: PLAIN }),
-    own = await trained({ ...local, model: MODEL });
+  const plain = await trained({ ...local, model: PLAIN });
+  const own = await trained({ ...local, model: MODEL });
   const apart = await trained({ ...local, model: MODEL, runtime: "workers" });
   assert.deepEqual(own.bits, plain.bits);
   assert.deepEqual(apart.bits, plain.bits);
   const metricsOf = ({ events }: typeof own) =>
-    events.flatMap((event) => event.type === "step" ? [event.metrics] : []);
+    eventsOf(events, "step").map(({ metrics }) => metrics);
   assert.deepEqual(metricsOf(apart), metricsOf(own));
 });
 

@@ -15,6 +15,7 @@ import {
   readSafetensors,
 } from "../../../kernels/mod.ts";
 import { folderTest } from "../../in_folder.ts";
+import type { TrainEvent } from "../../../actors/options/train_events.ts";
 import { eventsOf, trained } from "../runs.ts";
 import { DATA, MODEL, PLAIN, TABLE } from "./sides.ts";
 
@@ -23,12 +24,13 @@ const HOW = { microBatches: 2, device: "reference", runtime: "local", learningRa
 const run = (options: Partial<TrainOptions> = {}) =>
   trained({ model: MODEL, data: DATA, steps: 6, ...HOW, ...options } as TrainOptions);
 
-const metricsOf = async (options: Partial<TrainOptions>) =>
-  eventsOf((await run(options)).events, "step").map(({ metrics }) => metrics);
+const metricsIn = (events: readonly TrainEvent[]) =>
+  eventsOf(events, "step").map(({ metrics }) => metrics);
 
 Deno.test("metrics leave the bits of training as they are, under any schedule", async () => {
-  const plain = await run({ model: PLAIN }), own = await metricsOf({});
-  assert.deepEqual((await run()).bits, plain.bits);
+  const plain = await run({ model: PLAIN }), measured = await run();
+  const own = metricsIn(measured.events);
+  assert.deepEqual(measured.bits, plain.bits);
   assert.equal(own.length, 6);
   const others = [
     { runtime: "serial" },
@@ -37,20 +39,14 @@ Deno.test("metrics leave the bits of training as they are, under any schedule", 
     { workers: 2, schedule: "message-driven" },
   ] as const;
   for (const options of others) {
-    assert.deepEqual((await run(options)).bits, plain.bits, JSON.stringify(options));
-    assert.deepEqual(await metricsOf(options), own, JSON.stringify(options));
+    const other = await run(options);
+    assert.deepEqual(other.bits, plain.bits, JSON.stringify(options));
+    assert.deepEqual(metricsIn(other.events), own, JSON.stringify(options));
   }
-  const halved = {
-    workers: 2,
-    schedule: "chimera",
-    microBatches: 4,
-    scheduleOptions: { scale: "halving" },
-  };
-  assert.deepEqual(
-    (await run({ ...halved, model: PLAIN } as never)).bits,
-    (await run(halved as never)).bits,
-    "half micro-batches",
-  );
+  const scheduleOptions = { scale: "halving" } as const;
+  const halved = { workers: 2, schedule: "chimera", microBatches: 4, scheduleOptions };
+  const { bits } = await run({ ...halved, model: PLAIN });
+  assert.deepEqual((await run(halved)).bits, bits, "half micro-batches");
 });
 
 folderTest("metrics are those of the weights before the step, by hand", async (folder) => {
@@ -77,176 +73,147 @@ folderTest("metrics are those of the weights before the step, by hand", async (f
   assert.equal(end.steps, 6);
 });
 
-folderTest(
-  "a prediction is that of the training graph, for any number of samples",
-  async (folder) => {
-    const out = join(folder, "sides"), { end } = await run({ out });
-    const file = join(folder, "sides.safetensors"), sizes = { point: 2, side: 2 };
-    const { layers } = await buildModel(MODEL, scriptModelOptions(1, sizes));
-    assert.equal(layers.length, 3);
-    const shapes: Record<string, number[]> = {
-      ...{ "a.weight": [2, 8], "a.bias": [8], "b.weight": [8, 2], "b.bias": [2] },
-    };
-    const tensors = Array.from(
-      end.weights,
-      ([name, data]) => [name, { dtype: "F32", shape: shapes[name]!, data }] as const,
-    );
-    await Deno.writeFile(file, encodeSafetensors(new Map(tensors)));
-    const options = { device: "reference", sizes } as const;
-    const { point } = TABLE.inOrder(48)[0]! as { point: Float32Array };
-    using byName = await loadModel(MODEL, out, { device: "reference" });
-    using byFile = await loadModel(MODEL, file, options);
-    using byMap = await loadModel(MODEL, end.weights, options);
-    const many = new Float32Array(2 * 600).map((_, i) => point[i % 96]!);
-    const all = await byName.predict({ point: many });
-    assert.equal(all.length, 1200);
-    for (const model of [byName, byFile, byMap]) {
-      for (const [from, count] of [[0, 1], [5, 3], [255, 300], [40, 8]] as const) {
-        const part = await model.predict({ point: many.subarray(2 * from, 2 * (from + count)) });
-        assert.deepEqual(part, all.slice(2 * from, 2 * (from + count)), `${count} samples`);
-      }
+folderTest("any number of samples is predicted as the training graph does", async (folder) => {
+  const out = join(folder, "sides"), { end } = await run({ out });
+  const file = join(folder, "sides.safetensors"), sizes = { point: 2, side: 2 };
+  const { layers } = await buildModel(MODEL, scriptModelOptions(1, sizes));
+  assert.equal(layers.length, 3);
+  const shapes: Record<string, number[]> = {
+    ...{ "a.weight": [2, 8], "a.bias": [8], "b.weight": [8, 2], "b.bias": [2] },
+  };
+  const tensors = Array.from(
+    end.weights,
+    ([name, data]) => [name, { dtype: "F32", shape: shapes[name]!, data }] as const,
+  );
+  await Deno.writeFile(file, encodeSafetensors(new Map(tensors)));
+  const options = { device: "reference", sizes } as const;
+  const { point } = TABLE.inOrder(48)[0]! as { point: Float32Array };
+  using byName = await loadModel(MODEL, out, { device: "reference" });
+  using byFile = await loadModel(MODEL, file, options);
+  using byMap = await loadModel(MODEL, end.weights, options);
+  const many = new Float32Array(2 * 600).map((_, i) => point[i % 96]!);
+  const all = await byName.predict({ point: many });
+  assert.equal(all.length, 1200);
+  for (const model of [byName, byFile, byMap]) {
+    for (const [from, count] of [[0, 1], [5, 3], [255, 300], [40, 8]] as const) {
+      const part = await model.predict({ point: many.subarray(2 * from, 2 * (from + count)) });
+      assert.deepEqual(part, all.slice(2 * from, 2 * (from + count)), `${count} samples`);
     }
-    const [first] = await predict(MODEL, out, { point: many.subarray(0, 2) }, options);
-    assert.equal(first, all[0]);
-    await assert.rejects(byName.predict({}), /must have the field "point", received none/);
-    await assert.rejects(
-      byName.predict({ point: new Float32Array(3) }),
-      /2 values for each sample/,
-    );
-    await assert.rejects(
-      loadModel(MODEL, join(folder, "none")),
-      /must be the folder of a run, .*none"/,
-    );
-    await Deno.mkdir(join(folder, "empty"));
-    await assert.rejects(loadModel(MODEL, join(folder, "empty")), /must have a checkpoint/);
-  },
-);
+  }
+  const [first] = await predict(MODEL, out, { point: many.subarray(0, 2) }, options);
+  assert.equal(first, all[0]);
+  await assert.rejects(byName.predict({}), /must have the field "point", received none/);
+  await assert.rejects(byName.predict({ point: new Float32Array(3) }), /2 values for each sample/);
+  const refused = (name: string, must: RegExp) =>
+    assert.rejects(loadModel(MODEL, join(folder, name)), must);
+  await refused("none", /must be the folder of a run, .*none"/);
+  await Deno.mkdir(join(folder, "empty"));
+  await refused("empty", /must have a checkpoint/);
+});
 
-folderTest(
-  "checkpoints keep the sizes of the data, without a folder of the run",
-  async (folder) => {
-    const { point } = TABLE.inOrder(4)[0]! as { point: Float32Array },
-      sizes = { point: 2, side: 2 };
-    const reference = { device: "reference" } as const;
-    const saved = async (
-      name: string,
-      options: Partial<TrainOptions> & { config?: Record<string, unknown> } = {},
-    ) => {
-      const { config, ...others } = options, directory = join(folder, name);
-      const { end } = await run({ ...others, checkpoint: { directory, ...config && { config } } });
-      return [directory, end.weights] as const;
-    };
-    const [directory, weights] = await saved("kept", { config: { note: "mine", classes: {} } });
-    using model = await loadModel(MODEL, directory, reference);
-    using byMap = await loadModel(MODEL, weights, { ...reference, sizes });
-    assert.deepEqual(await model.predict({ point }), await byMap.predict({ point }));
-    assert.deepEqual(model.classes, {}, "the script's own fields of config.json are kept");
-    const { layers } = await buildModel(MODEL, scriptModelOptions(4, sizes));
-    const [old] = await saved("old", { model: { name: "sides", layers, predictions: 4 } });
-    await assert.rejects(loadModel(MODEL, old, reference), {
-      name: "RangeError",
-      message: "Cannot load sides: the data must have the sizes point and side, received none",
-    });
-    using byGiven = await loadModel(MODEL, old, { ...reference, sizes });
-    assert.equal((await byGiven.predict({ point })).length, 8);
-  },
-);
+folderTest("checkpoints keep the sizes of the data, without a run's folder", async (folder) => {
+  const { point } = TABLE.inOrder(4)[0]! as { point: Float32Array }, sizes = { point: 2, side: 2 };
+  const reference = { device: "reference" } as const;
+  const saved = async (name: string, checkpoint = {}, options: Partial<TrainOptions> = {}) => {
+    const directory = join(folder, name);
+    const { end } = await run({ ...options, checkpoint: { directory, ...checkpoint } });
+    return [directory, end.weights] as const;
+  };
+  const [directory, weights] = await saved("kept", { config: { note: "mine", classes: {} } });
+  using model = await loadModel(MODEL, directory, reference);
+  using byMap = await loadModel(MODEL, weights, { ...reference, sizes });
+  assert.deepEqual(await model.predict({ point }), await byMap.predict({ point }));
+  assert.deepEqual(model.classes, {}, "the script's own fields of config.json are kept");
+  const { layers } = await buildModel(MODEL, scriptModelOptions(4, sizes));
+  const [old] = await saved("old", {}, { model: { name: "sides", layers, predictions: 4 } });
+  await assert.rejects(loadModel(MODEL, old, reference), {
+    name: "RangeError",
+    message: "Cannot load sides: the data must have the sizes point and side, received none",
+  });
+  using byGiven = await loadModel(MODEL, old, { ...reference, sizes });
+  assert.equal((await byGiven.predict({ point })).length, 8);
+});
 
-folderTest(
-  "the averages of a run are opened as its weights are, and are a file",
-  async (folder) => {
-    const out = join(folder, "averaged"), batches = TABLE.inOrder(4), reference = "reference";
-    const evaluation = { every: 6, batches, ema: true };
-    const optimizer = { ema: 0.5, groups: [{ match: "a.bias", frozen: true }] };
-    const { events } = await run({ out, optimizer, evaluation });
-    const step = join(out, "step-00000006"), file = join(step, "ema.safetensors");
-    const [own] = eventsOf(events, "evaluation"), device = { device: reference } as const;
-    using averages = await loadModel(MODEL, out, { ...device, ema: true });
-    using weights = await loadModel(MODEL, out, device);
-    assert.equal((await averages.evaluate(batches)).loss, own!.loss);
-    assert.notEqual((await weights.evaluate(batches)).loss, own!.loss);
-    const { tensors } = await readSafetensors(file);
-    assert.deepEqual([...tensors.keys()].sort(), ["a.weight", "b.bias", "b.weight"]);
-    for (const source of [file, new Map()]) {
-      await assert.rejects(
-        loadModel(MODEL, source, { ema: true }),
-        /must be a run's folder or name/,
-      );
-    }
-    const plain = join(folder, "plain");
-    await run({ out: plain });
-    await assert.rejects(
-      loadModel(MODEL, plain, { ema: true }),
-      /^RangeError: Cannot read averages from .*: its run must have made them \(ema\), received none$/,
-    );
-  },
-);
+folderTest("the averages of a run are opened as its weights, and are a file", async (folder) => {
+  const out = join(folder, "averaged"), batches = TABLE.inOrder(4), reference = "reference";
+  const evaluation = { every: 6, batches, ema: true };
+  const optimizer = { ema: 0.5, groups: [{ match: "a.bias", frozen: true }] };
+  const { events } = await run({ out, optimizer, evaluation });
+  const step = join(out, "step-00000006"), file = join(step, "ema.safetensors");
+  const [own] = eventsOf(events, "evaluation"), device = { device: reference } as const;
+  using averages = await loadModel(MODEL, out, { ...device, ema: true });
+  using weights = await loadModel(MODEL, out, device);
+  assert.equal((await averages.evaluate(batches)).loss, own!.loss);
+  assert.notEqual((await weights.evaluate(batches)).loss, own!.loss);
+  const { tensors } = await readSafetensors(file);
+  assert.deepEqual([...tensors.keys()].sort(), ["a.weight", "b.bias", "b.weight"]);
+  for (const source of [file, new Map()]) {
+    await assert.rejects(loadModel(MODEL, source, { ema: true }), /must be a run's folder or name/);
+  }
+  const plain = join(folder, "plain");
+  await run({ out: plain });
+  const none =
+    /^RangeError: Cannot read averages from .*: its run must have made them \(ema\), received none$/;
+  await assert.rejects(loadModel(MODEL, plain, { ema: true }), none);
+});
 
-folderTest(
-  "a run that trained an adapter is opened with it, from its folder and at its URL",
-  async (folder) => {
-    const lora = { rank: 2, target: ["a"] }, reference = { device: "reference" } as const;
-    const evaluation = { every: 2, batches: TABLE.inOrder(4) };
-    const { events } = await run({ out: join(folder, "sides"), lora, evaluation, steps: 2 });
-    const { point } = TABLE.inOrder(4)[0]! as { point: Float32Array };
-    using local = await loadModel(MODEL, join(folder, "sides"), reference);
-    const { loss, metrics } = await local.evaluate(evaluation.batches);
-    const [own] = eventsOf(events, "evaluation");
-    assert.deepEqual([loss, metrics], [own!.loss, own!.metrics]);
-    const expected = await local.predict({ point }), step = "sides/step-00000002";
-    const read = (name: string) => Deno.readTextFile(join(folder, name));
-    const write = (name: string, value: unknown) =>
-      Deno.writeTextFile(join(folder, name), JSON.stringify(value));
-    await using server = Deno.serve(
-      { hostname: "127.0.0.1", port: 0, onListen() {} },
-      (request) =>
-        Deno.readFile(join(folder, new URL(request.url).pathname)).then(
-          (body) => new Response(body),
-          () => new Response("none", { status: 404 }),
-        ),
-    );
-    const at = (name: string) => `http://127.0.0.1:${server.addr.port}/${name}`;
-    const open = (name: string, options = {}) =>
-      loadModel(MODEL, at(name), { ...reference, ...options });
-    for (const name of ["sides", `${step}/`]) {
-      using model = await open(name);
-      assert.deepEqual(await model.predict({ point }), expected, name);
-    }
-    await assert.rejects(
-      open("other"),
-      /^RangeError: Cannot read .*other\/run.json: it must be a file/,
-    );
-    await assert.rejects(open("sides", { ema: true }), /must be a run's folder or name/);
-    await assert.rejects(
-      open(`${step}/model.safetensors`, { sizes: { point: 2, side: 2 } }),
-      /every tensor must be a parameter of the model, received "a.lora_A.weight"/,
-    );
-    await assert.rejects(open(`${step}/model.safetensors`), /must have the sizes point and side/);
-    const { end: _, ...record } = JSON.parse(await read("sides/run.json"));
-    await write("sides/run.json", record);
-    await assert.rejects(open("sides"), /Cannot load sides: .* must be a run that has ended/);
-
-    const { tensors } = await readSafetensors(join(folder, step, "model.safetensors"));
-    const names = [...tensors.keys()], shards = [names.slice(0, 2), names.slice(2)];
-    for (const [i, own] of shards.entries()) {
-      const shard = new Map(own.map((name) => {
-        const { shape, data: { buffer } } = tensors.get(name)!;
-        return [name, { dtype: "F32", shape, data: new Float32Array(buffer) }] as const;
-      }));
-      await Deno.writeFile(join(folder, step, `${i}.safetensors`), encodeSafetensors(shard));
-    }
-    const map = Object.fromEntries(
-      shards.flatMap((own, i) => own.map((n) => [n, `${i}.safetensors`])),
-    );
-    await write(`${step}/model.safetensors.index.json`, { weight_map: map });
-    await write(`${step}/manifest.json`, { format: 2, step: 2 });
-    await Deno.remove(join(folder, step, "model.safetensors"));
-    using sharded = await open(step);
-    assert.deepEqual(await sharded.predict({ point }), expected, "of shards");
-    await write(`${step}/manifest.json`, { format: 3, step: 2 });
-    await assert.rejects(open(step), /must have a manifest of format 1 or 2, received "3"/);
-  },
-);
+folderTest("a run is opened with its adapter, from its folder and its URL", async (folder) => {
+  const lora = { rank: 2, target: ["a"] }, reference = { device: "reference" } as const;
+  const evaluation = { every: 2, batches: TABLE.inOrder(4) };
+  const { events } = await run({ out: join(folder, "sides"), lora, evaluation, steps: 2 });
+  const { point } = TABLE.inOrder(4)[0]! as { point: Float32Array };
+  using local = await loadModel(MODEL, join(folder, "sides"), reference);
+  const { loss, metrics } = await local.evaluate(evaluation.batches);
+  const [own] = eventsOf(events, "evaluation");
+  assert.deepEqual([loss, metrics], [own!.loss, own!.metrics]);
+  const expected = await local.predict({ point }), step = "sides/step-00000002";
+  const read = (name: string) => Deno.readTextFile(join(folder, name));
+  const write = (name: string, value: unknown) =>
+    Deno.writeTextFile(join(folder, name), JSON.stringify(value));
+  await using server = Deno.serve(
+    { hostname: "127.0.0.1", port: 0, onListen() {} },
+    (request) =>
+      Deno.readFile(join(folder, new URL(request.url).pathname)).then(
+        (body) => new Response(body),
+        () => new Response("none", { status: 404 }),
+      ),
+  );
+  const at = (name: string) => `http://127.0.0.1:${server.addr.port}/${name}`;
+  const open = (name: string, options = {}) =>
+    loadModel(MODEL, at(name), { ...reference, ...options });
+  for (const name of ["sides", `${step}/`]) {
+    using model = await open(name);
+    assert.deepEqual(await model.predict({ point }), expected, name);
+  }
+  const refused = (name: string, must: RegExp, options = {}) =>
+    assert.rejects(open(name, options), must);
+  await refused("other", /^RangeError: Cannot read .*other\/run.json: it must be a file/);
+  await refused("sides", /must be a run's folder or name/, { ema: true });
+  const file = `${step}/model.safetensors`, sizes = { point: 2, side: 2 };
+  const foreign = /every tensor must be a parameter of the model, received "a.lora_A.weight"/;
+  await refused(file, foreign, { sizes });
+  await refused(file, /must have the sizes point and side/);
+  const { end: _, ...record } = JSON.parse(await read("sides/run.json"));
+  await write("sides/run.json", record);
+  await refused("sides", /Cannot load sides: .* must be a run that has ended/);
+  const { tensors } = await readSafetensors(join(folder, file));
+  const names = [...tensors.keys()], shards = [names.slice(0, 2), names.slice(2)];
+  for (const [i, own] of shards.entries()) {
+    const shard = new Map(own.map((name) => {
+      const { shape, data: { buffer } } = tensors.get(name)!;
+      return [name, { dtype: "F32", shape, data: new Float32Array(buffer) }] as const;
+    }));
+    await Deno.writeFile(join(folder, step, `${i}.safetensors`), encodeSafetensors(shard));
+  }
+  const placed = shards.flatMap((own, i) => own.map((n) => [n, `${i}.safetensors`]));
+  await write(`${file}.index.json`, { weight_map: Object.fromEntries(placed) });
+  await write(`${step}/manifest.json`, { format: 2, step: 2 });
+  await Deno.remove(join(folder, file));
+  using sharded = await open(step);
+  assert.deepEqual(await sharded.predict({ point }), expected, "of shards");
+  await write(`${step}/manifest.json`, { format: 3, step: 2 });
+  await refused(step, /must have a manifest of format 1 or 2, received "3"/);
+});
 
 Deno.test("predictions that overlap are answered in order, of fixed layers too", async () => {
   const { end } = await run(), sizes = { point: 2, side: 2 };
@@ -273,10 +240,8 @@ Deno.test("epochs are counted in whole steps of the data", async () => {
   await refused({ epochs: 1, steps: 2 }, /steps must be left out beside epochs/);
   await refused({ epochs: 1, microBatches: 100 }, /a step at least, of 100 .* received 1 of 12/);
   await refused({ epochs: 1, data: { from: DATA.from, samples: 4 } }, /data without a length$/);
-  await refused(
-    { steps: 1, data: DATA.from(0) },
-    /must have from and samples, received an iterable/,
-  );
+  const iterable = /must have from and samples, received an iterable/;
+  await refused({ steps: 1, data: DATA.from(0) }, iterable);
 });
 
 folderTest("a run on a table resumes within an epoch, with the same bits", async (folder) => {
@@ -286,11 +251,8 @@ folderTest("a run on a table resumes within an epoch, with the same bits", async
   assert.equal((await run({ steps: 8, out, signal, onStep })).end.steps, 4);
   const resumed = await run({ steps: 8, resume: out });
   assert.equal(resumed.end.weightsHash, whole.end.weightsHash);
-  const metricsOf = (events: typeof whole.events) => eventsOf(events, "step").slice(-4);
-  assert.deepEqual(
-    metricsOf(resumed.events).map(({ metrics }) => metrics),
-    metricsOf(whole.events).map(({ metrics }) => metrics),
-  );
+  const lastOf = ({ events }: typeof whole) => metricsIn(events).slice(-4);
+  assert.deepEqual(lastOf(resumed), lastOf(whole));
 });
 
 Deno.test("the command trains a definition as a script does", async () => {
@@ -307,9 +269,7 @@ Deno.test("the command trains a definition as a script does", async () => {
   const task = await openTask(MODEL, data, { ...options, ...none });
   const [command, script] = [await run({ model: task.model, data: task.data }), await run()];
   assert.deepEqual(command.bits, script.bits);
-  const metricsOf = ({ events }: typeof command) =>
-    eventsOf(events, "step").map(({ metrics }) => metrics);
-  assert.deepEqual(metricsOf(command), metricsOf(script));
+  assert.deepEqual(metricsIn(command.events), metricsIn(script.events));
 });
 
 Deno.test("callbacks get the events of the loop, and one that fails ends the run", async () => {

@@ -21,11 +21,7 @@ const LORA = { rank: 2, alpha: 4, target: ["c_attn", "mlp.c_proj"] };
 
 const run = (options: Partial<TrainOptions> = {}, sizes = SIZES): Promise<Outcome> =>
   outcome(sizes, {
-    lora: LORA,
-    device: "native",
-    runtime: "serial",
-    learningRate: 0.01,
-    ...options,
+    ...{ lora: LORA, device: "native", runtime: "serial", learningRate: 0.01, ...options },
   });
 
 /** The weights of a run by name, those of adapters or the others. */
@@ -62,25 +58,22 @@ Deno.test("every pipeline trains an adapter to the bits of the serial run", asyn
     { workers: 2, faults: [{ worker: 1, afterActions: 12, kind: "throw" }] },
   ];
   for (const options of more) {
-    const serial = await run({ ...options, faults: [] }),
-      local = await run({ ...options, runtime: "local" });
+    const serial = await run({ ...options, faults: [] });
+    const local = await run({ ...options, runtime: "local" });
     assert.deepEqual(local.bits, serial.bits, JSON.stringify(options));
   }
 });
 
-folderTest(
-  "a run with an adapter resumes with its bits, and with no other settings",
-  async (directory) => {
-    const whole = await run(), checkpoint = { directory };
-    await run({ steps: 1, checkpoint, runtime: "local", workers: 2, schedule: "zb-h1" });
-    const resume = await readCheckpoint(directory);
-    assert.deepEqual(resume!.config.lora, LORA);
-    const rest = await run({ resume, runtime: "local", workers: 4, schedule: "1f1b" });
-    assert.equal(rest.bits.hash, whole.bits.hash);
-    await assert.rejects(run({ resume, lora: { ...LORA, alpha: 2 } }), /lora must be .*"alpha":4/);
-    await assert.rejects(run({ resume, lora: undefined }), /each must be a parameter of the model/);
-  },
-);
+folderTest("an adapter resumes with its bits, and with no other settings", async (directory) => {
+  const whole = await run(), checkpoint = { directory };
+  await run({ steps: 1, checkpoint, runtime: "local", workers: 2, schedule: "zb-h1" });
+  const resume = await readCheckpoint(directory);
+  assert.deepEqual(resume!.config.lora, LORA);
+  const rest = await run({ resume, runtime: "local", workers: 4, schedule: "1f1b" });
+  assert.equal(rest.bits.hash, whole.bits.hash);
+  await assert.rejects(run({ resume, lora: { ...LORA, alpha: 2 } }), /lora must be .*"alpha":4/);
+  await assert.rejects(run({ resume, lora: undefined }), /each must be a parameter of the model/);
+});
 
 Deno.test("weights of a base model, also with an adapter, begin a run of an adapter", async () => {
   const first = await run({ steps: 1 }), base = weightsOf(first, false);
@@ -95,21 +88,15 @@ Deno.test("an update has the gradient of the weight that it is added to", async 
   // One step of plain SGD on B moves W + BA as one on W would, projected on A: ΔB = ΔW·Aᵀ.
   const optimizer = { kind: "sgd", momentum: 0, weightDecay: 0 } as const, learningRate = 1;
   const how = { optimizer, learningRate, runtime: "serial", device: "reference" } as const;
-  const config = { ...SIZES, steps: 1, microBatches: 1 }, data = batchesOf(config);
-  const options = {
-    model: gpt2(config, config.microBatch),
-    data,
-    steps: 1,
-    microBatches: 1,
-    ...how,
-  };
+  const sizes = { ...SIZES, steps: 1, microBatches: 1 };
   const name = "transformer.h.1.mlp.c_proj", [inputs, outputs, rank, scale] = [64, 16, 2, 2];
-  const whole = await trained(options);
-  const { end } = await trained({ ...options, lora: { rank, alpha: 4, target: ["mlp.c_proj"] } });
-  const weights = compileModel(options.model, "none").parameters;
+  const whole = await outcome(sizes, how);
+  const lora = { rank, alpha: 4, target: ["mlp.c_proj"] };
+  const { end } = await outcome(sizes, { ...how, lora });
+  const weights = compileModel(gpt2(SIZES, SIZES.microBatch), "none").parameters;
   const { spec } = weights.find((one) => one.name === `${name}.weight`)!;
-  const before = initialValues(spec, `${name}.weight`, 1),
-    after = whole.end.weights.get(`${name}.weight`)!;
+  const before = initialValues(spec, `${name}.weight`, 1);
+  const after = whole.end.weights.get(`${name}.weight`)!;
   const [a, b] = ["A", "B"].map((factor) => end.weights.get(`${name}.lora_${factor}.weight`)!);
   for (let o = 0; o < outputs; o++) {
     for (let k = 0; k < rank; k++) {
@@ -129,11 +116,8 @@ const BASE = new Map(
   ),
 );
 const COMMON = {
-  model: gpt2(JOB_SIZES, JOB_SIZES.microBatch),
-  weights: BASE,
-  microBatches: 2,
-  clip: 0.03,
-  device: atDepth("reference", "native"),
+  ...{ model: gpt2(JOB_SIZES, JOB_SIZES.microBatch), weights: BASE, microBatches: 2 },
+  ...{ clip: 0.03, device: atDepth<"reference" | "native">("reference", "native") },
 } as const;
 
 /** Jobs that begin and end in different steps, with two settings of adapters. */
@@ -195,106 +179,92 @@ Deno.test("jobs on one pipeline of threads have the bits that each has alone", a
   }
 });
 
-folderTest(
-  "a job that fails leaves the bits of the others, whose adapters are folders",
-  async (out) => {
-    const [first, last] = jobsOf(2) as [Jobs[number], Jobs[number]];
-    const wild = { ...first, name: "wild", steps: 4, learningRate: 1e30 };
-    const short = { ...first, data: first.data.slice(0, 3) }, others = [short, last];
-    const bits = await alone(others), found = await together({ jobs: [wild, ...others], out });
-    assert.deepEqual(sorted(found.bits), bits, "the last step of a job may be smaller");
-    assert.match(`${found.failure}`, /^Error: Cannot train the job wild: cannot take step [23]: /);
-    const event = found.adapters.at(-1), { lora } = last;
-    assert.ok(event?.type === "job" && event.adapter === join(out, "job-1"));
-    assert.deepEqual(readAdapterConfig(event.adapter), { ...lora, alpha: 3 });
-    const again = { ...last, name: "again", start: 1, adapter: event.adapter, learningRate: 0 };
-    const { adapters: [same] } = await together({ jobs: [again] });
-    assert.ok(same?.type === "job");
-    assert.deepEqual(same.weights, event.weights);
-    const refused = together({ jobs: others, out });
-    assert.match(`${(await refused).failure}`, /the folder of a job must be new, received/);
-  },
-);
+folderTest("a job that fails leaves the others their bits and their folders", async (out) => {
+  const [first, last] = jobsOf(2) as [Jobs[number], Jobs[number]];
+  const wild = { ...first, name: "wild", steps: 4, learningRate: 1e30 };
+  const short = { ...first, data: first.data.slice(0, 3) }, others = [short, last];
+  const bits = await alone(others), found = await together({ jobs: [wild, ...others], out });
+  assert.deepEqual(sorted(found.bits), bits, "the last step of a job may be smaller");
+  assert.match(`${found.failure}`, /^Error: Cannot train the job wild: cannot take step [23]: /);
+  const event = found.adapters.at(-1), { lora } = last;
+  assert.ok(event?.type === "job" && event.adapter === join(out, "job-1"));
+  assert.deepEqual(readAdapterConfig(event.adapter), { ...lora, alpha: 3 });
+  const again = { ...last, name: "again", start: 1, adapter: event.adapter, learningRate: 0 };
+  const { adapters: [same] } = await together({ jobs: [again] });
+  assert.ok(same?.type === "job");
+  assert.deepEqual(same.weights, event.weights);
+  const refused = together({ jobs: others, out });
+  assert.match(`${(await refused).failure}`, /the folder of a job must be new, received/);
+});
 
-folderTest(
-  "jobs resume with the bits that each has alone; some leave, and others join",
-  async (out) => {
-    const jobs = jobsOf(3),
-      [, second, third] = jobs,
-      late = { ...jobs[0]!, name: "late", start: 5 };
-    const bits = await alone([...jobs, late]), controller = new AbortController();
-    const common = {
-      ...COMMON,
-      runtime: "local",
-      workers: 2,
-      out,
-      checkpoint: { every: 1 },
-    } as const;
-    for await (const event of train({ ...common, jobs, signal: controller.signal })) {
-      if (event.type === "step" && event.job === "job-2") controller.abort();
-    }
-    assert.deepEqual(readAdapterConfig(join(out, "job-2")), LORA, "of an interrupted job");
-    const resumed = (jobs: readonly Jobs[number][]) =>
-      together({ ...common, resume: out, schedule: "zb-h1", jobs: jobs as Jobs });
-    for (
-      const [refused, why] of [
-        [{ ...second!, lora: { ...second!.lora, alpha: 7 } }, /job-1: lora must be .*"alpha":3/],
-        [
-          { ...second!, start: 1 },
-          /its start and steps must fit its 2 steps before step 4, received/,
-        ],
-        [{ ...late, start: 3 }, /it must be in the checkpoint, or begin after step 3, received/],
-      ] as const
-    ) assert.match(`${(await resumed([refused])).failure}`, why);
-    const resume = (await readCheckpoint(out))!,
-      deep = JSON.parse("[".repeat(1e5) + "]".repeat(1e5));
-    const lora = { ...second!.lora, alpha: 3 }, kept = { step: 2, isOver: false, lora };
-    for (
-      const [own, why] of [
-        [null, /job-1: its progress must be that of a run, received/],
-        [{ ...kept, step: "2" }, /its progress must be that of a run, received/],
-        [{ ...kept, isOver: deep }, /its progress must be that of a run, received/],
-        [
-          { ...kept, lora: deep },
-          /every option of the lora of the checkpoint must be known, received/,
-        ],
-        [{ ...kept, lora: { ...lora, rank: deep } }, /checkpoint.rank must be a positive integer/],
-      ] as const
-    ) {
-      const config = { progress: { jobs: { step: 3, each: { "job-1": own } } } };
-      const forged = { ...COMMON, resume: { ...resume, config }, jobs: [second!] };
-      assert.match(`${(await together(forged)).failure}`, why);
-    }
-    for (const end of ["", "-old"]) {
-      await Deno.mkdir(join(out, `.job-2-${crypto.randomUUID()}${end}`)); // after a kill
-    }
-    const found = await resumed([second!, third!, late]);
-    assert.equal(found.failure, undefined);
-    const names = await namesIn(out);
-    assert.deepEqual(names.filter((name) => name.startsWith(".job")), []);
-    for (const [name, { hash, losses }] of found.bits) {
-      assert.deepEqual([name, hash], [name, bits.get(name)!.hash]);
-      assert.deepEqual(losses, bits.get(name)!.losses.slice(-losses.length));
-    }
-    assert.deepEqual([...found.bits.keys()].sort(), ["job-1", "job-2", "late"]);
-    const lines = Array.from(readMetrics(out), ({ metrics }) => metrics);
-    for (const { name, start, steps } of [...jobs, late]) {
-      const own = lines.filter(({ job }) => job === name);
-      const inOrder = Array.from({ length: steps }, (_, i) => start + i);
-      assert.deepEqual(own.map(({ step }) => step), inOrder, name);
-      assert.deepEqual(own.map(({ loss }) => loss), bits.get(name)!.losses, name);
-    }
-    const run = await readRun(out), curves = readCurves(run).map(({ name }) => basename(name));
-    assert.deepEqual(curves, ["job-0", "job-1", "job-2", "late"]);
-    assert.deepEqual(run.record!.flags["jobs"], ["job-1", "job-2", "late"]);
-    const summary = summarizeRun(run), last = lines.filter(({ step }) => step === summary.steps);
-    assert.equal(summary.state, "finished");
-    assert.equal(summary.loss, last.reduce((sum, { loss }) => sum + loss!, 0) / last.length);
-    const event = found.adapters.find((one) => one.type === "job" && one.job === "job-2");
-    assert.ok(event?.type === "job");
-    const again = { ...third!, name: "again", start: 1, adapter: event.adapter!, learningRate: 0 };
-    const { adapters: [same] } = await together({ jobs: [again] });
-    assert.ok(same?.type === "job");
-    assert.deepEqual(same.weights, event.weights, "the folder has the last weights");
-  },
-);
+folderTest("jobs resume with their bits; some leave, and others join", async (out) => {
+  const jobs = jobsOf(3), [first, second, third] = jobs;
+  const late = { ...first!, name: "late", start: 5 };
+  const bits = await alone([...jobs, late]), controller = new AbortController();
+  const local = { runtime: "local", workers: 2, checkpoint: { every: 1 } } as const;
+  const common = { ...COMMON, ...local, out };
+  for await (const event of train({ ...common, jobs, signal: controller.signal })) {
+    if (event.type === "step" && event.job === "job-2") controller.abort();
+  }
+  assert.deepEqual(readAdapterConfig(join(out, "job-2")), LORA, "of an interrupted job");
+  const FITTING = /its start and steps must fit its 2 steps before step 4, received/;
+  const resumed = (jobs: readonly Jobs[number][]) =>
+    together({ ...common, resume: out, schedule: "zb-h1", jobs: jobs as Jobs });
+  for (
+    const [refused, why] of [
+      [{ ...second!, lora: { ...second!.lora, alpha: 7 } }, /job-1: lora must be .*"alpha":3/],
+      [{ ...second!, start: 1 }, FITTING],
+      [{ ...late, start: 3 }, /it must be in the checkpoint, or begin after step 3, received/],
+    ] as const
+  ) assert.match(`${(await resumed([refused])).failure}`, why);
+  const resume = (await readCheckpoint(out))!;
+  const deep = JSON.parse("[".repeat(1e5) + "]".repeat(1e5));
+  const lora = { ...second!.lora, alpha: 3 }, kept = { step: 2, isOver: false, lora };
+  for (
+    const [own, why] of [
+      [null, /job-1: its progress must be that of a run, received/],
+      [{ ...kept, step: "2" }, /its progress must be that of a run, received/],
+      [{ ...kept, isOver: deep }, /its progress must be that of a run, received/],
+      [
+        { ...kept, lora: deep },
+        /every option of the lora of the checkpoint must be known, received/,
+      ],
+      [{ ...kept, lora: { ...lora, rank: deep } }, /checkpoint.rank must be a positive integer/],
+    ] as const
+  ) {
+    const config = { progress: { jobs: { step: 3, each: { "job-1": own } } } };
+    const forged = { ...COMMON, resume: { ...resume, config }, jobs: [second!] };
+    assert.match(`${(await together(forged)).failure}`, why);
+  }
+  for (const end of ["", "-old"]) {
+    await Deno.mkdir(join(out, `.job-2-${crypto.randomUUID()}${end}`)); // after a kill
+  }
+  const found = await resumed([second!, third!, late]);
+  assert.equal(found.failure, undefined);
+  const names = await namesIn(out);
+  assert.deepEqual(names.filter((name) => name.startsWith(".job")), []);
+  for (const [name, { hash, losses }] of found.bits) {
+    assert.deepEqual([name, hash], [name, bits.get(name)!.hash]);
+    assert.deepEqual(losses, bits.get(name)!.losses.slice(-losses.length));
+  }
+  assert.deepEqual([...found.bits.keys()].sort(), ["job-1", "job-2", "late"]);
+  const lines = Array.from(readMetrics(out), ({ metrics }) => metrics);
+  for (const { name, start, steps } of [...jobs, late]) {
+    const own = lines.filter(({ job }) => job === name);
+    const inOrder = Array.from({ length: steps }, (_, i) => start + i);
+    assert.deepEqual(own.map(({ step }) => step), inOrder, name);
+    assert.deepEqual(own.map(({ loss }) => loss), bits.get(name)!.losses, name);
+  }
+  const run = await readRun(out), curves = readCurves(run).map(({ name }) => basename(name));
+  assert.deepEqual(curves, ["job-0", "job-1", "job-2", "late"]);
+  assert.deepEqual(run.record!.flags["jobs"], ["job-1", "job-2", "late"]);
+  const summary = summarizeRun(run), last = lines.filter(({ step }) => step === summary.steps);
+  assert.equal(summary.state, "finished");
+  assert.equal(summary.loss, last.reduce((sum, { loss }) => sum + loss!, 0) / last.length);
+  const event = found.adapters.find((one) => one.type === "job" && one.job === "job-2");
+  assert.ok(event?.type === "job");
+  const again = { ...third!, name: "again", start: 1, adapter: event.adapter!, learningRate: 0 };
+  const { adapters: [same] } = await together({ jobs: [again] });
+  assert.ok(same?.type === "job");
+  assert.deepEqual(same.weights, event.weights, "the folder has the last weights");
+});

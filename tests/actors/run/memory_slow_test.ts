@@ -121,12 +121,9 @@ Deno.test("planned slots suffice however long actions and messages take, and som
   const elastic = (name: string, limit?: number) =>
     withPolicy(createSchedule(name, four), "elastic", limit);
   const schedules = [
-    driven(V),
     driven({ ...V, activationLimit: 6, weightBacklog: "all" }),
-    driven({ chunks: 2, order: "bf" }),
-    elastic("zb-v"),
-    elastic("interleaved", 2),
-    elastic("chimera", 9),
+    ...[driven(V), driven({ chunks: 2, order: "bf" })],
+    ...[elastic("zb-v"), elastic("interleaved", 2), elastic("chimera", 9)],
   ];
   for (const schedule of schedules) {
     let most = 0;
@@ -413,9 +410,8 @@ for (
     const sizes = { ...SMALL, layers: 1, hidden: 8, seq: 4, microBatches: 2, steps: 250 };
     const { steps, microBatches, microBatch } = sizes, profiler = new GCProfiler(), from = 50;
     const sized = { model: gpt2(sizes, microBatch), data: batchesOf(sizes), steps, microBatches };
-    for await (
-      const event of train({ ...sized, ...options, workers: 2, runtime: "local", retries: 0 })
-    ) {
+    const local = { ...sized, workers: 2, runtime: "local", retries: 0 } as const;
+    for await (const event of train({ ...local, ...options })) {
       if (event.type === "step" && event.step === from) profiler.start();
     }
     const part = promotedPart(profiler);

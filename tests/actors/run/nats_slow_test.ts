@@ -5,8 +5,7 @@ import type { TrainOptions } from "../../../actors/options/train_options.ts";
 import { train } from "../../../actors/run/train.ts";
 import { gpt2 } from "../../../kernels/mod.ts";
 import { inFolder, namesIn } from "../../in_folder.ts";
-import { testNeeding } from "../../needs.ts";
-import { NATS, RUN, TestServer } from "../runtime/nats/server.ts";
+import { natsTest, RUN, TestServer } from "../runtime/nats/server.ts";
 import { thrownBy } from "../runtime/harness.ts";
 import { batchesOf, eventsOf, once, outcome, type Sizes, SMALL } from "../runs.ts";
 
@@ -29,19 +28,16 @@ async function onHosts(
 ) {
   const said: string[] = [];
   const run = await outcome(SIZES, {
-    ...LAYOUT,
-    runtime: "nats",
-    nats: natsOf(server, 2500),
+    ...{ ...LAYOUT, runtime: "nats", nats: natsOf(server, 2500) },
     announce: (line) => said.push(line),
-    metrics: (measured) => measured.type === "step" && onStep(measured.step),
+    metrics: ({ type, step }) => type === "step" && onStep(step),
     ...options,
   });
   return { ...run, said };
 }
 
-testNeeding(
-  NATS,
-  "nats: a run on hosts whose worker loops has the bits of a serial run, and its leader checkpoints",
+natsTest(
+  "a run on hosts whose worker loops has the serial bits, and its leader checkpoints",
   () =>
     inFolder(async (directory) => {
       await using server = await TestServer.start(4);
@@ -53,44 +49,35 @@ testNeeding(
       assert.deepEqual(bits, (await serial("")).bits);
       const failures = eventsOf(events, "failure").map(({ reason }) => reason);
       assert.match(failures.join(), /stalled for 1500 ms: .*worker-1 does not answer/);
-      assert.deepEqual(
-        await Promise.allSettled(hosts).then((ends) => ends.map((end) => end.status)),
-        [
-          ...Array(4).fill("fulfilled"),
-        ],
-      );
+      await Promise.all(hosts);
       assert.ok((await namesIn(`${directory}/step-00000003`)).includes("model.safetensors"));
     }),
 );
 
-testNeeding(
-  NATS,
-  "nats: hosts that are killed or stopped change no bit, and a spare takes their place",
-  async () => {
-    await using server = await TestServer.start(5);
-    const processes = [1, 2].map((number) => server.hostProcess(number));
-    const threads = [3, 4].map((number) => server.host(number));
-    try {
-      const { bits, events, said } = await onHosts(server, { failover: "resize" }, (step) => {
-        if (step === 1) threads.push(server.host(5));
-        if (step === 2) processes[0]!.kill("SIGKILL");
-        if (step === 4) processes[1]!.kill("SIGSTOP");
-      });
-      assert.deepEqual(bits, (await serial("")).bits);
-      assert.deepEqual(said.filter((line) => line.includes(" is lost: ")).sort(), [
-        "host 1 is lost: it is not connected to the server",
-        "host 2 is lost: it was silent for 2.5 s",
-      ]);
-      assert.equal(eventsOf(events, "failure").length + eventsOf(events, "resize").length, 2);
-      await Promise.all(threads);
-    } finally {
-      processes[1]!.kill("SIGKILL");
-      for (const one of processes) await one.status;
-    }
-  },
-);
+natsTest("hosts that are killed or stopped change no bit, and a spare replaces them", async () => {
+  await using server = await TestServer.start(5);
+  const processes = [1, 2].map((number) => server.hostProcess(number));
+  const threads = [3, 4].map((number) => server.host(number));
+  try {
+    const { bits, events, said } = await onHosts(server, { failover: "resize" }, (step) => {
+      if (step === 1) threads.push(server.host(5));
+      if (step === 2) processes[0]!.kill("SIGKILL");
+      if (step === 4) processes[1]!.kill("SIGSTOP");
+    });
+    assert.deepEqual(bits, (await serial("")).bits);
+    assert.deepEqual(said.filter((line) => line.includes(" is lost: ")).sort(), [
+      "host 1 is lost: it is not connected to the server",
+      "host 2 is lost: it was silent for 2.5 s",
+    ]);
+    assert.equal(eventsOf(events, "failure").length + eventsOf(events, "resize").length, 2);
+    await Promise.all(threads);
+  } finally {
+    processes[1]!.kill("SIGKILL");
+    for (const one of processes) await one.status;
+  }
+});
 
-testNeeding(NATS, "nats: a server that is killed and started again changes no bit", async () => {
+natsTest("a server that is killed and started again changes no bit", async () => {
   await using server = await TestServer.start(5);
   const hosts = [1, 2, 3, 4, 5].map((number) => server.host(number));
   let again: Promise<void> | undefined;
@@ -98,9 +85,8 @@ testNeeding(NATS, "nats: a server that is killed and started again changes no bi
   const { bits, events, said } = await onHosts(server, { nats }, (step) => {
     if (step === 2) again = server.kill().then(() => server.begin());
   });
-  assert.ok(
-    said.indexOf("host 5 has joined") > said.findIndex((line) => /^waiting for 5 /.test(line)),
-  );
+  const waiting = said.findIndex((line) => /^waiting for 5 /.test(line));
+  assert.ok(said.indexOf("host 5 has joined") > waiting);
   assert.ok(!said.some((line) => /^the run starts with/.test(line)));
   assert.deepEqual(bits, (await serial("")).bits);
   assert.deepEqual(eventsOf(events, "failure"), []);
@@ -108,46 +94,39 @@ testNeeding(NATS, "nats: a server that is killed and started again changes no bi
   await Promise.all(hosts);
 });
 
-testNeeding(NATS, "nats: a server that does not come back ends the run and its hosts", async () => {
+natsTest("a server that does not come back ends the run and its hosts", async () => {
   await using server = await TestServer.start(4);
   const hosts = [1, 2, 3, 4].map((number) => thrownBy(server.host(number)));
   const nats = { ...natsOf(server, 1000), joinMs: 2500 };
   const killAt = (step: number) => void (step === 2 && server.kill());
   const errors = [await thrownBy(onHosts(server, { nats }, killAt)), ...await Promise.all(hosts)];
   const [run, ...ends] = errors as (Error & { exitCode?: number })[];
-  assert.match(
-    run!.message,
-    /^Cannot train: the hosts that join within 2\.5 s must be at least 1,/,
-  );
+  const few = /^Cannot train: the hosts that join within 2\.5 s must be at least 1,/;
+  assert.match(run!.message, few);
   for (const { message } of ends) {
     assert.match(message, /^Cannot stay in the run .* received nothing$/);
   }
   for (const { exitCode } of [run!, ...ends]) assert.equal(exitCode, 75);
 });
 
-testNeeding(
-  NATS,
-  "nats: a host that leaves does so between steps, and no step is retaken",
-  async () => {
-    await using server = await TestServer.start(4);
-    const leaving = new AbortController();
-    const hosts = [1, 2, 3, 4].map((number) =>
-      server.host(number, number === 2 ? leaving.signal : undefined)
-    );
-    const { bits, said, events } = await onHosts(server, { failover: "resize" }, (step) => {
-      if (step === 1) leaving.abort();
-    });
-    const [resize, ...others] = eventsOf(events, "resize");
-    assert.deepEqual(bits, (await serial("")).bits);
-    assert.deepEqual([resize?.from, resize?.retaken, others], [4, 0, []]);
-    assert.ok(said.includes("host 2 is lost: it has left the run"));
-    await Promise.all(hosts);
-  },
-);
+natsTest("a host that leaves does so between steps, and no step is retaken", async () => {
+  await using server = await TestServer.start(4);
+  const leaving = new AbortController();
+  const hosts = [1, 2, 3, 4].map((number) =>
+    server.host(number, number === 2 ? leaving.signal : undefined)
+  );
+  const { bits, said, events } = await onHosts(server, { failover: "resize" }, (step) => {
+    if (step === 1) leaving.abort();
+  });
+  const [resize, ...others] = eventsOf(events, "resize");
+  assert.deepEqual(bits, (await serial("")).bits);
+  assert.deepEqual([resize?.from, resize?.retaken, others], [4, 0, []]);
+  assert.ok(said.includes("host 2 is lost: it has left the run"));
+  await Promise.all(hosts);
+});
 
-testNeeding(
-  NATS,
-  "nats: hosts that all leave wait until a checkpoint is written",
+natsTest(
+  "hosts that all leave wait until a checkpoint is written",
   () =>
     inFolder(async (directory) => {
       await using server = await TestServer.start(4);
@@ -166,32 +145,21 @@ testNeeding(
     }),
 );
 
-testNeeding(
-  NATS,
-  "nats: too few hosts, and options that hosts cannot serve, are refused",
-  async () => {
-    await using server = await TestServer.start(1);
-    const few = { ...natsOf(server, 1000), joinMs: 100, spares: 1 };
-    const error = await thrownBy(onHosts(server, { nats: few })) as Error & { exitCode?: number };
-    assert.match(
-      error.message,
-      /^Cannot train: the hosts that join within 0\.1 s must be at least 4, received 0$/,
-    );
-    assert.equal(error.exitCode, 75);
-    const signal = AbortSignal.abort(),
-      stopped = await thrownBy(onHosts(server, { nats: few, signal }));
-    assert.match(
-      (stopped as Error).message,
-      /^Cannot train: interrupted before a host had joined$/,
-    );
-    const data = batchesOf(SIZES), model = gpt2(SIZES, SIZES.microBatch);
-    const refused = (options: Partial<TrainOptions>) =>
-      thrownBy(
-        train({ model, data, steps: 1, microBatches: 4, ...LAYOUT, runtime: "nats", ...options })
-          .next(),
-      );
-    assert.match((await refused({})).message, /: nats must say where hosts meet, received none$/);
-    const nats = { ...few, run: "a.b" };
-    assert.match((await refused({ nats })).message, /must be letters, digits, - and _, received/);
-  },
-);
+natsTest("too few hosts, and options that hosts cannot serve, are refused", async () => {
+  await using server = await TestServer.start(1);
+  const place = { ...natsOf(server, 1000), joinMs: 100, spares: 1 };
+  const error = await thrownBy(onHosts(server, { nats: place })) as Error & { exitCode?: number };
+  const few = /^Cannot train: the hosts that join within 0\.1 s must be at least 4, received 0$/;
+  assert.match(error.message, few);
+  assert.equal(error.exitCode, 75);
+  const signal = AbortSignal.abort(),
+    stopped = await thrownBy(onHosts(server, { nats: place, signal }));
+  assert.match((stopped as Error).message, /^Cannot train: interrupted before a host had joined$/);
+  const data = batchesOf(SIZES), model = gpt2(SIZES, SIZES.microBatch);
+  const run = { model, data, steps: 1, microBatches: 4, ...LAYOUT, runtime: "nats" } as const;
+  const refused = (options: Partial<TrainOptions>) =>
+    thrownBy(train({ ...run, ...options }).next());
+  assert.match((await refused({})).message, /: nats must say where hosts meet, received none$/);
+  const nats = { ...place, run: "a.b" };
+  assert.match((await refused({ nats })).message, /must be letters, digits, - and _, received/);
+});

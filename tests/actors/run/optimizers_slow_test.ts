@@ -12,15 +12,12 @@ import { batchesOf, eventsOf, outcome, type Sizes, SMALL } from "../runs.ts";
 
 const SIZES: Sizes = { ...SMALL, hidden: 16, seq: 8, vocab: 32, microBatches: 4, steps: 4 };
 
+const FROZEN = { match: "*.wpe.weight", frozen: true };
 const OPTIMIZER = {
   kind: "lion",
   weightDecay: 0.1,
   ema: 0.6,
-  groups: [{ match: "*.wpe.weight", frozen: true }, {
-    match: "*.ln_*",
-    rate: 0.5,
-    weightDecay: 0.2,
-  }],
+  groups: [FROZEN, { match: "*.ln_*", rate: 0.5, weightDecay: 0.2 }],
 } as const;
 
 const ADAFACTOR = { ...OPTIMIZER, kind: "adafactor" } as const;
@@ -51,20 +48,16 @@ Deno.test("groups and averages have the bits of the serial run, and frozen weigh
     const found = await run({ runtime: "local", workers: 2, schedule });
     assert.deepEqual(found.bits, bits, schedule);
   }
+  const faults = [{ worker: 1, afterActions: 14, kind: "throw" }] as const;
   const more: Partial<TrainOptions>[] = [
     { replicas: 2, precision: "fp16" },
     { schedule: "chimera", offload: true },
     { bucketSize: 100, sync: "eager-opt" },
-    { faults: [{ worker: 1, afterActions: 14, kind: "throw" }] },
+    { faults },
     { optimizer: { ...OPTIMIZER, kind: "adamw" } },
     { optimizer: ADAFACTOR, replicas: 2, precision: "fp16", schedule: "1f1b", bucketSize: 100 },
     { optimizer: ADAFACTOR, schedule: "chimera", offload: true, sync: "eager-opt" },
-    {
-      optimizer: ADAFACTOR,
-      schedule: "1f1b",
-      buddy: true,
-      faults: [{ worker: 1, afterActions: 14, kind: "throw" }],
-    },
+    { optimizer: ADAFACTOR, schedule: "1f1b", buddy: true, faults },
   ];
   for (const options of more.slice(0, atDepth(-1, Infinity))) {
     const serial = await run({ ...options, workers: 2, faults: [], buddy: false });
@@ -73,49 +66,39 @@ Deno.test("groups and averages have the bits of the serial run, and frozen weigh
   }
 });
 
-folderTest(
-  "an evaluation of averages is that of a model with them, also after a resume",
-  async (directory) => {
-    const whole = await run(), checkpoint = { directory };
-    await run({ steps: 2, checkpoint, runtime: "local", workers: 2, schedule: "1f1b" });
-    const resume = (await readCheckpoint(directory))!, { weights, moments } = resume.state;
-    const averages = new Map(
-      Array.from(weights, ([name, own]) => [name, moments.get(`${name}.ema`) ?? own]),
-    );
-    const plain = { every: 9, batches: HELD_OUT, atStart: true };
-    const same = await run({ weights: averages, steps: 1, evaluation: plain });
-    assert.equal(same.bits.evaluations[0]![1], whole.bits.evaluations[1]![1]);
-    const newest = await run({ weights, steps: 1, evaluation: plain });
-    assert.notEqual(newest.bits.evaluations[0]![1], whole.bits.evaluations[1]![1]);
-    const factored = {
-      optimizer: ADAFACTOR,
-      checkpoint: { directory: join(directory, "factored") },
-    };
-    const { bits } = await run({ ...factored, steps: 2, runtime: "local", workers: 2 });
-    const half = (await readCheckpoint(factored.checkpoint.directory))!;
-    assert.deepEqual(half.shapes.moments.get("transformer.wte.weight.col_var"), [SIZES.hidden]);
-    const ended = await run({ ...factored, resume: half, checkpoint: undefined });
-    assert.equal(ended.bits.hash, (await run({ optimizer: ADAFACTOR })).bits.hash);
-    assert.notEqual(bits.hash, ended.bits.hash);
-    const rest = await run({ resume, runtime: "local", workers: 3, schedule: "zb-h1" });
-    assert.equal(rest.bits.hash, whole.bits.hash);
-    assert.deepEqual(rest.bits.evaluations.at(-1), whole.bits.evaluations.at(-1));
-    const { ema: _, ...without } = OPTIMIZER;
-    await assert.rejects(run({ resume, optimizer: without, evaluation: plain }), /moments of lion/);
-  },
-);
+folderTest("averages evaluate as a model with them, also after a resume", async (directory) => {
+  const whole = await run(), checkpoint = { directory };
+  await run({ steps: 2, checkpoint, runtime: "local", workers: 2, schedule: "1f1b" });
+  const resume = (await readCheckpoint(directory))!, { weights, moments } = resume.state;
+  const averages = new Map(
+    Array.from(weights, ([name, own]) => [name, moments.get(`${name}.ema`) ?? own]),
+  );
+  const plain = { every: 9, batches: HELD_OUT, atStart: true };
+  const same = await run({ weights: averages, steps: 1, evaluation: plain });
+  assert.equal(same.bits.evaluations[0]![1], whole.bits.evaluations[1]![1]);
+  const newest = await run({ weights, steps: 1, evaluation: plain });
+  assert.notEqual(newest.bits.evaluations[0]![1], whole.bits.evaluations[1]![1]);
+  const factored = { optimizer: ADAFACTOR, checkpoint: { directory: join(directory, "factored") } };
+  const { bits } = await run({ ...factored, steps: 2, runtime: "local", workers: 2 });
+  const half = (await readCheckpoint(factored.checkpoint.directory))!;
+  assert.deepEqual(half.shapes.moments.get("transformer.wte.weight.col_var"), [SIZES.hidden]);
+  const ended = await run({ ...factored, resume: half, checkpoint: undefined });
+  assert.equal(ended.bits.hash, (await run({ optimizer: ADAFACTOR })).bits.hash);
+  assert.notEqual(bits.hash, ended.bits.hash);
+  const rest = await run({ resume, runtime: "local", workers: 3, schedule: "zb-h1" });
+  assert.equal(rest.bits.hash, whole.bits.hash);
+  assert.deepEqual(rest.bits.evaluations.at(-1), whole.bits.evaluations.at(-1));
+  const { ema: _, ...without } = OPTIMIZER;
+  await assert.rejects(run({ resume, optimizer: without, evaluation: plain }), /moments of lion/);
+});
 
 Deno.test("averages and groups that do not fit are refused", async () => {
   const { ema: _, ...without } = OPTIMIZER;
-  await assert.rejects(
-    run({ optimizer: without }),
-    /optimizer.ema must be given where evaluation.ema/,
-  );
-  await assert.rejects(run({ schedule: "pipedream", clip: 0 }), /schedule must have a flush/);
+  const refused = (options: Partial<TrainOptions>, must: RegExp) =>
+    assert.rejects(run(options), must);
+  await refused({ optimizer: without }, /optimizer.ema must be given where evaluation.ema/);
+  await refused({ schedule: "pipedream", clip: 0 }, /schedule must have a flush/);
   const data = batchesOf(SIZES), model = gpt2({ ...SIZES, tie: true }, SIZES.microBatch);
   const optimizer = { groups: [{ match: "lm_head.*", rate: 2 }] };
-  await assert.rejects(
-    run({ model, data, optimizer, evaluation: undefined }),
-    /not part tied parameters/,
-  );
+  await refused({ model, data, optimizer, evaluation: undefined }, /not part tied parameters/);
 });

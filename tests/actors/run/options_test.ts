@@ -13,7 +13,7 @@ import { batch, batches, RINGS, trainRings } from "./own_layers.ts";
 import refused from "./refused_options.json" with { type: "json" };
 
 const SIZE = { workers: 2, microBatches: 4 } as const;
-const HANAYO = createSchedule("hanayo", SIZE);
+const WAVES = { ...SIZE, schedule: createSchedule("hanayo", SIZE) };
 
 /** Options as JSON, each with its error message; long messages by start and end. */
 const REFUSED: readonly [Record<string, unknown>, string][] = refused as never;
@@ -33,14 +33,10 @@ const JOBS: typeof REFUSED = [
     { jobs: [{ ...JOB, data: batches() }].flatMap((one) => [one, { ...one, name: "two" }]) },
     "RangeError: …an iterator must be the data of one job, received that of two",
   ],
-  [
-    { jobs: [{ ...JOB, name: "../one" }] },
-    'RangeError: …a name must be that of a folder, received "../one"',
-  ],
-  [
-    { jobs: [{ ...JOB, name: "run.json" }] },
-    'RangeError: …a name must be that of a folder, received "run.json"',
-  ],
+  ...["../one", "run.json"].map((name): typeof REFUSED[number] => [
+    { jobs: [{ ...JOB, name }] },
+    `RangeError: …a name must be that of a folder, received "${name}"`,
+  ]),
   [{ jobs: [{ ...JOB, lora: undefined }] }, "RangeError: …lora must be given…"],
   [{ steps: undefined }, "RangeError: …steps must be given, of the run or of each job…"],
   [
@@ -67,10 +63,7 @@ const JOBS: typeof REFUSED = [
 /** The same for options that JSON cannot express. */
 const MORE: typeof REFUSED = [
   [{ transport: [], system: createSystem() }, "TypeError: …transport must be given to the system…"],
-  [
-    { transport: { name: "process", open() {} } },
-    "RangeError: …must be unused, received process",
-  ],
+  [{ transport: { name: "process", open() {} } }, "RangeError: …must be unused, received process"],
   [{ steps: undefined }, "TypeError: …steps must be given…"],
   ...JOBS.map(([options, refusal]): typeof REFUSED[number] => [
     { data: undefined, jobs: [JOB], ...options },
@@ -84,14 +77,8 @@ const MORE: typeof REFUSED = [
   [{ model: { ...RINGS, layers: [] } }, "RangeError: …model.layers must be an array…"],
   [{ model: { ...RINGS, predictions: 0 } }, "RangeError: …model.predictions must…"],
   [{ schedule: eager, scheduleOptions: { waves: 3 } }, "RangeError: …it does not read waves…"],
-  [
-    { schedule: HANAYO, ...SIZE, scheduleOptions: { chunks: 2 } },
-    "RangeError: …does not read chunks…",
-  ],
-  [
-    { schedule: HANAYO, ...SIZE, microBatches: 8 },
-    "RangeError: …be for 8 micro-batches, received 4",
-  ],
+  [{ ...WAVES, scheduleOptions: { chunks: 2 } }, "RangeError: …does not read chunks…"],
+  [{ ...WAVES, microBatches: 8 }, "RangeError: …be for 8 micro-batches, received 4"],
 ];
 
 Deno.test("every bad option is refused by its name, in one sentence, before anything runs", async () => {

@@ -36,9 +36,7 @@ export const RINGS: Model = {
 
 /** Reads ids instead of points. */
 export const LOOKUP: Model = {
-  name: "lookup",
-  layers: [embedding, dense("b", 8, 8), classifier],
-  predictions: B,
+  ...{ name: "lookup", layers: [embedding, dense("b", 8, 8), classifier], predictions: B },
 };
 
 /** Micro-batch number i, always the same; it serves both models. */

@@ -11,7 +11,7 @@ import { atDepth } from "../../depth.ts";
 import { folderTest } from "../../in_folder.ts";
 import { testNeeding } from "../../needs.ts";
 import { runScript } from "../../console/command.ts";
-import { startedProcesses } from "../child_processes.ts";
+import { startedProcesses, watchThreads } from "../child_processes.ts";
 import { batchesOf, eventsOf, once, outcome, sideBySide, type Sizes, SMALL } from "../runs.ts";
 
 const SIZES: Sizes = { ...SMALL, hidden: 16, seq: 8, microBatches: 4, steps: 16 };
@@ -133,23 +133,8 @@ async function endedFromOutside<T>(
 }
 
 Deno.test("worker threads that are terminated from outside change no bit of the run", async () => {
-  const Original = globalThis.Worker, living = new Set<Worker>();
-  globalThis.Worker = class extends Original {
-    constructor(...args: ConstructorParameters<typeof Original>) {
-      super(...args);
-      // A thread that has not yet begun to listen can only be ended by its parent.
-      this.addEventListener("message", () => living.add(this), { once: true });
-    }
-    override terminate() {
-      living.delete(this);
-      super.terminate();
-    }
-  };
-  try {
-    await endedFromOutside("1f1b", () => [...living], (worker) => worker.terminate(), {});
-  } finally {
-    globalThis.Worker = Original;
-  }
+  using threads = watchThreads();
+  await endedFromOutside("1f1b", () => [...threads.living], (worker) => worker.terminate(), {});
 });
 
 const LINUX = { isThere: Deno.build.os === "linux", reason: "Linux" };

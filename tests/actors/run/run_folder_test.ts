@@ -62,10 +62,7 @@ folderTest("an interrupted run resumes by its folder with the same bits", async 
   const out = join(folder, "mine"), whole = await trained(run({ steps: 6 }));
   await interrupted(2, { out, steps: 6 });
   assert.equal(readRecord(out)!.end!.reason, "interrupted");
-  const told: string[] = [];
-  const { end } = await trained(
-    run({ resume: out, steps: 6, announce: (line) => told.push(line) }),
-  );
+  const { end } = await trained(run({ resume: out, steps: 6 }));
   assert.equal(end.weightsHash, whole.end.weightsHash);
   assert.deepEqual(stepsIn(out), [1, 2, 3, 4, 5, 6], "each step once");
   const { starts } = readRecord(out)!;
@@ -104,10 +101,8 @@ folderTest("a folder of something else, or two folders, are refused", async (fol
   const out = join(folder, "mine");
   const refused = (options: Partial<TrainOptions>, message: RegExp) =>
     assert.rejects(trained(run(options)), { message });
-  await refused(
-    { out, checkpoint: { directory: folder } },
-    /^Cannot train: checkpoint.directory must be left out beside out, received both$/,
-  );
+  const both = /^Cannot train: checkpoint.directory must be left out beside out, received both$/;
+  await refused({ out, checkpoint: { directory: folder } }, both);
   await refused({ checkpoint: { every: 1 } }, /^Cannot train: checkpoint.directory must be given/);
   assert.ok(!existsSync(out), "nothing was written");
   await Deno.writeTextFile(join(folder, "metrics.jsonl"), "{}\n");

@@ -39,9 +39,8 @@ for (
   Deno.test(`two that ask each other ${how}`, async () => {
     const { value, failure } = await simulate({}, async ({ system }) => {
       const [a, b] = spawnAll(system, PASSER, "a", "b");
-      return await system.ask(a, { type: "Pass", route: [b, a], timeoutMs }, {
-        timeoutMs: Infinity,
-      });
+      const question = { type: "Pass", route: [b, a], timeoutMs };
+      return await system.ask(a, question, { timeoutMs: Infinity });
     });
     assert.match(`${value ?? failure?.waits}`, answer);
   });

@@ -139,12 +139,10 @@ Deno.test("candidates have their sender, number, lane, type and receiver", async
     return candidates.length - 1;
   });
   const all = seen.map((one) => `${one.from}#${one.nth} ${one.lane} ${one.type} ${one.actor}`);
-  const some = [
-    "system#0 control init recorder",
-    "system#1 data Go b",
-    "b#2 control Note recorder",
-  ];
-  assert.deepEqual(some.filter((one) => !all.includes(one)), []);
+  for (const one of ["system#0 control init recorder", "system#1 data Go b"]) {
+    assert.ok(all.includes(one), one);
+  }
+  assert.ok(all.includes("b#2 control Note recorder"));
 });
 
 Deno.test("a choice that is none fails the system", async () => {
@@ -193,10 +191,8 @@ Deno.test("timers and questions have a bound, and one more is refused in one sen
   assert.match(message, /^Cannot ask "clock" for "Read": at most 1048576 questions must wait, rec/);
   system.send(clock, { type: "Set", timings: [{ delayMs: 1 }] });
   const { error } = await failureOf(system, clock);
-  assert.match(
-    error.message,
-    /^Cannot start a timer: "clock" must have at most 1048576 of them, r/,
-  );
+  const full = /^Cannot start a timer: "clock" must have at most 1048576 of them, r/;
+  assert.match(error.message, full);
 });
 
 Deno.test("an isolate keeps nothing of a watcher that has ended", async () => {
@@ -242,10 +238,7 @@ Deno.test("messages with a receipt have half of a mailbox, and it comes back how
   const replyTo = { isolate: 7, ask: 5 };
   const send = (number: number, more: object = {}) => {
     const message = { type: "Note", what: number }, receipt = { type: "Handled", number };
-    isolate().deliver({
-      ...{ kind: "message", to, from, lane: "data", message, receipt },
-      ...more,
-    });
+    isolate().deliver({ kind: "message", to, from, lane: "data", message, receipt, ...more });
   };
   for (const number of [0, 1, 2]) send(number);
   assert.deepEqual(given, [2], "there is no room for the third");

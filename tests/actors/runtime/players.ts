@@ -112,6 +112,11 @@ export function inOrder(notes: readonly Any[], ids: readonly string[], lanes: re
   );
 }
 
+/** Throws what tests wait for. */
+export function fail(): never {
+  throw new RangeError("out of luck");
+}
+
 /** Answers, or does not, in all the ways there are. */
 export const SERVER = specOf(HERE, "server");
 
@@ -138,20 +143,14 @@ export const server: AnyActor = (ctx) => {
     },
     Throw() {
       ctx.setActivity("2F0, step 3");
-      throw new RangeError("out of luck");
+      fail();
     },
-    async Reject() {
-      await Promise.resolve();
-      throw new RangeError("out of luck");
-    },
+    Reject: () => Promise.resolve().then(fail),
     Stop: () => ctx.stop(),
     Exit: () => Deno.exit(3),
     Close: () => (globalThis as Any).close(),
-    ThrowLater: () =>
-      void setTimeout(() => {
-        throw new RangeError("out of luck");
-      }, 0),
-    RejectLater: () => void Promise.reject(new RangeError("out of luck")),
+    ThrowLater: () => void setTimeout(fail, 0),
+    RejectLater: () => void Promise.resolve().then(fail),
     Wedge({ ms }) {
       ctx.reply("wedged");
       Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);

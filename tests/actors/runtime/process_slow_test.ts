@@ -3,9 +3,8 @@
 import assert from "node:assert/strict";
 import { fileURLToPath } from "node:url";
 import type { System } from "../../../actors/runtime/mod.ts";
-import { IS_DEEP } from "../../depth.ts";
 import { inFolder } from "../../in_folder.ts";
-import { childProcesses } from "../child_processes.ts";
+import { childProcesses, isAlive } from "../child_processes.ts";
 import { runContract } from "./contract.ts";
 import { ARRIVALS, CROSSINGS, ISOLATE_ENDS, neighbours } from "./contract/isolates.ts";
 import { MESSAGES } from "./contract/messages.ts";
@@ -20,13 +19,9 @@ const isolate = "process";
 /** A transport that is none of the built-in ones, all of whose frames go by the root. */
 const TCP = { isolate: "tcp", transport: TCP_TRANSPORT };
 
-if (IS_DEEP) { for (const place of [{ isolate }, TCP]) runContract(place); }
-else {
-  // Suites that depend on the transport; workers run all the others.
-  const suites = [MESSAGES, FAMILIES, STOPS, ISOLATE_ENDS, CROSSINGS];
-  for (const suite of suites) register({ isolate }, suite);
-  register(TCP, CROSSINGS);
-}
+// Suites that depend on the transport; workers run all the others.
+runContract({ isolate }, [MESSAGES, FAMILIES, STOPS, ISOLATE_ENDS, CROSSINGS]);
+runContract(TCP, [CROSSINGS]);
 register({ isolate }, ARRIVALS);
 register(TCP, neighbours("process", "tcp"));
 
@@ -34,15 +29,6 @@ async function rogueOf(system: System, id = "rogue") {
   const memory = id === "full" ? { memoryLimitMb: 32 } : {};
   const ref = system.spawn(ROGUE, undefined, { id, isolate, ...memory });
   return { ref, pid: await system.ask(ref, { type: "Pid" }) };
-}
-
-function isAlive(pid: number): boolean {
-  try {
-    // A process whose end has not been awaited yet is dead as well.
-    return !/^State:\s+[ZX]/m.test(Deno.readTextFileSync(`/proc/${pid}/status`));
-  } catch {
-    return false;
-  }
 }
 
 Deno.test("process: an end is noticed with its signal or code, and as one for lack of memory", () =>

@@ -4,9 +4,8 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { atDepth } from "../../depth.ts";
+import { ROOT, runProgram } from "../../console/command.ts";
 import { inFolder } from "../../in_folder.ts";
-
-const ROOT = fileURLToPath(new URL("../../..", import.meta.url));
 
 /** A program that has processes. */
 const PROGRAM = fileURLToPath(new URL("./program.ts", import.meta.url));
@@ -14,16 +13,8 @@ const PROGRAM = fileURLToPath(new URL("./program.ts", import.meta.url));
 const NEEDED = ["--allow-run", "--allow-read", "--allow-write", "--allow-net"];
 
 /** Runs a program with these permissions. */
-async function run(flags: readonly string[], ...args: readonly string[]) {
-  const { code, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
-    args: ["run", "--no-prompt", ...flags, ...args],
-    cwd: ROOT,
-    env: { NO_COLOR: "1" },
-    stdin: "null",
-  }).output();
-  const [out, err] = [stdout, stderr].map((bytes) => new TextDecoder().decode(bytes));
-  return { code, stdout: out!, stderr: err! };
-}
+const run = (flags: readonly string[], ...args: readonly string[]) =>
+  runProgram(Deno.execPath(), ["run", "--no-prompt", ...flags, ...args]);
 
 for (
   const flags of atDepth([[...NEEDED, "--allow-env", "--deny-sys"]], [

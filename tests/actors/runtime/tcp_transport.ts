@@ -22,17 +22,11 @@ const CONFIG = fileURLToPath(new URL("../../../deno.json", import.meta.url));
 
 /** Isolates in processes, reached over TCP. */
 export const TCP_TRANSPORT: Transport = {
-  name: "tcp",
-  sharesMemory: false,
-  canKill: true,
-  limitsMemory: false,
+  ...{ name: "tcp", sharesMemory: false, canKill: true, limitsMemory: false },
   open: ({ stopGraceMs }): OpenTransport => ({ start: (request) => start(request, stopGraceMs) }),
 };
 
-function start(
-  { boot, transfer, receive }: StartRequest,
-  stopGraceMs: number,
-): RemoteIsolate {
+function start({ boot, transfer, receive }: StartRequest, stopGraceMs: number): RemoteIsolate {
   const outbox = new Outbox();
   outbox.post(boot, transfer);
   const listener = Deno.listen({ hostname: "127.0.0.1", port: 0 }), token = crypto.randomUUID();

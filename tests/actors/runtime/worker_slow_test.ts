@@ -6,6 +6,7 @@ import { type RemoteIsolate, type Transport } from "../../../actors/runtime/mod.
 import { PortChannel } from "../../../actors/transports/ports.ts";
 import { createSystem } from "../../../actors/transports/system.ts";
 import { WORKER_TRANSPORT } from "../../../actors/transports/worker.ts";
+import { watchThreads } from "../child_processes.ts";
 import { runContract } from "./contract.ts";
 import { ARRIVALS, neighbours } from "./contract/isolates.ts";
 import { register } from "./contract/suite.ts";
@@ -18,30 +19,20 @@ runContract({ isolate });
 register({ isolate }, { ...ARRIVALS, ...neighbours("worker", "process") });
 
 Deno.test("worker: an actor whose worker closes itself, or is terminated, is down", async () => {
-  const workers: Worker[] = [];
-  const { Worker: Original } = globalThis;
-  globalThis.Worker = class extends Original {
-    constructor(...args: ConstructorParameters<typeof Worker>) {
-      super(...args);
-      workers.push(this);
-    }
-  };
-  try {
-    await withSystem({}, async (system) => {
-      const [closed, terminated] = ["closed", "terminated"].map((id) =>
-        system.spawn(SERVER, undefined, { id, isolate })
-      );
-      for (const ref of [closed!, terminated!]) await system.ask(ref, { type: "Double", n: 1 });
-      const failures = [closed!, terminated!].map((ref) => failureOf(system, ref));
-      system.send(closed!, { type: "Close" });
-      workers[1]!.terminate();
-      const [one, other] = await Promise.all(failures);
-      assert.match(one!.error.message, /^the worker of "closed" has ended: it called/);
-      assert.equal(other!.kind, "exit");
-    });
-  } finally {
-    globalThis.Worker = Original;
-  }
+  using threads = watchThreads();
+  await withSystem({}, async (system) => {
+    const spawn = (id: string) => system.spawn(SERVER, undefined, { id, isolate });
+    const closed = spawn("closed");
+    await system.ask(closed, { type: "Double", n: 1 });
+    const terminated = spawn("terminated");
+    await system.ask(terminated, { type: "Double", n: 1 });
+    const failures = [closed, terminated].map((ref) => failureOf(system, ref));
+    system.send(closed, { type: "Close" });
+    [...threads.living].at(-1)!.terminate();
+    const [one, other] = await Promise.all(failures);
+    assert.match(one!.error.message, /^the worker of "closed" has ended: it called/);
+    assert.equal(other!.kind, "exit");
+  });
 });
 
 /** Deno workers, of whose transport some promises are broken. */

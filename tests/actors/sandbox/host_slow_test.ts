@@ -125,6 +125,10 @@ const turn = (...calls: unknown[]) => ({ ...OVER, calls });
 const note = { type: "Note" }, friend = { "~ref": 1 };
 const send = (message: unknown, to: unknown = friend) => turn({ call: "send", to, message });
 
+/** A turn of many messages. */
+const many = (count: number, to: unknown = friend, message: unknown = note) =>
+  turn(...Array(count).fill({ call: "send", to, message }));
+
 /** A value within others. */
 const deep = (value: unknown) => new Map([["x", [new Set([{ value }])]]]);
 
@@ -153,10 +157,7 @@ const LIES: Readonly<Record<string, readonly [said: unknown, reason: RegExp]>> =
   "more calls than a turn may have": [{ ...OVER, calls: Array(65_537).fill(1) }, LIST],
   "a call of no kind": [turn({ call: "spawn" }), /must be send, ask, reply, after or fail$/],
   "no call": [turn(null), BROKEN],
-  "neither an end nor a question": [
-    { ...OVER, isOver: false },
-    /must finish, or wait for an answer$/,
-  ],
+  "no end and no question": [{ ...OVER, isOver: false }, /must finish, or wait for an answer$/],
   "an unknown number": [send(note, { "~ref": 2 }), GIVEN],
   "a negative number": [send(note, { "~ref": -1 }), GIVEN],
   "a number of another kind": [send(note, { "~ref": "0" }), GIVEN],
@@ -193,10 +194,7 @@ const LIES: Readonly<Record<string, readonly [said: unknown, reason: RegExp]>> =
     /must number its questions$/,
   ],
   "a timer without a delay": [turn({ call: "after", delayMs: "1", message: note }), BROKEN],
-  "a timer for the runtime": [
-    turn({ call: "after", delayMs: 0, message: { type: "~timer" } }),
-    BROKEN,
-  ],
+  "a runtime's timer": [turn({ call: "after", delayMs: 0, message: { type: "~timer" } }), BROKEN],
   "a failure that moves the cursor": [
     turn({ call: "fail", error: { name: "E", message: "a\x1b[2Jb", stack: "" } }),
     /^a\\u001b\[2Jb$/,
@@ -205,10 +203,7 @@ const LIES: Readonly<Record<string, readonly [said: unknown, reason: RegExp]>> =
     send({ type: "\x1b[2J" }),
     /^Cannot send "\\u001b\[2J": its type/,
   ],
-  "a failure of no kind": [
-    turn({ call: "fail", error: { name: 1, message: [], stack: {} } }),
-    /^$/,
-  ],
+  "an odd failure": [turn({ call: "fail", error: { name: 1, message: [], stack: {} } }), /^$/],
 };
 
 for (const [what, [said, reason]] of Object.entries(LIES)) {
@@ -225,9 +220,8 @@ Deno.test("a sandbox gets numbers for addresses, and its messages arrive with th
   withImpostor(async ({ system, self, friend, got, say, ends }) => {
     const [load, make] = got as [HostFrame, Extract<HostFrame, { kind: "make" }>];
     assert.equal(load.kind, "load");
-    assert.deepEqual([make.self, make.init], [{ "~ref": 0, id: self.id }, {
-      friend: { "~ref": 1 },
-    }]);
+    assert.deepEqual(make.self, { "~ref": 0, id: self.id });
+    assert.deepEqual(make.init, { friend: { "~ref": 1 } });
     const late = system.spawn(LISTENER, undefined as never, { id: "late" });
     system.send(self, { type: "Here", late, deep: deep(late), friend } as Message);
     await settled();
@@ -251,11 +245,8 @@ Deno.test("a question is answered to the sandbox, or its error is", () =>
     });
     await say(ask(5, { type: "Echo", friend }), ask(6, { type: "Unknown" }), ask(7, note), OVER);
     const answers = got.flatMap((frame) => frame.kind === "answer" ? [frame] : []);
-    assert.deepEqual(answers[0], {
-      kind: "answer",
-      ask: 5,
-      answer: { value: { type: "Echo", friend } },
-    });
+    const answer = { value: { type: "Echo", friend } };
+    assert.deepEqual(answers[0], { kind: "answer", ask: 5, answer });
     const errors = answers.slice(1).map(({ answer }) => (answer as { error: Error }).error.message);
     assert.match(errors[0]!, /^Cannot ask "friend" for "Unknown": its type must be one that/);
     assert.match(errors[1]!, /"friend" must call ctx.reply for "Note"$/);
@@ -324,13 +315,11 @@ Deno.test("a type that a receiver does not know is a dead letter, and its receiv
 
 Deno.test("waiting messages are bounded, and refused messages are counted", () =>
   withImpostor(async ({ system, friend: receiver, say, ends }) => {
-    const many = (count: number, message: unknown) =>
-      turn(...Array(count).fill({ call: "send", to: friend, message }));
     // Handled messages do not count.
-    for (let n = 0; n < 4; n++) await say(many(20_000, note));
-    await say(many(40_000, { type: "Unknown" }));
+    for (let n = 0; n < 4; n++) await say(many(20_000));
+    await say(many(40_000, friend, { type: "Unknown" }));
     assert.deepEqual(ends, []);
-    await say(many(30_000, note));
+    await say(many(30_000));
     await eventually(() => ends.length > 0);
     assert.match(ends.join(), /must not flood others: at most 65536 of its messages must wait/);
     assert.deepEqual(await system.ask(receiver, { type: "Echo" }), { type: "Echo" });
@@ -352,22 +341,17 @@ Deno.test("half of a mailbox is kept for the program, and an end frees what wait
     const small = system.spawn(LISTENER, undefined as never, { id: "small", capacity: 8 });
     system.send(self, { type: "Here", small } as Message);
     await settled();
-    for (let n = 0; n < 8; n++) {
-      await say(turn(...Array(10_000).fill({ call: "send", to: { "~ref": 2 }, message: note })));
-    }
+    for (let n = 0; n < 8; n++) await say(many(10_000, { "~ref": 2 }));
     assert.deepEqual([...new Set(system.deadLetters.map(({ reason }) => reason))], ["no-room"]);
     await system.stop(small);
-    for (let n = 0; n < 8; n++) {
-      await say(turn(...Array(10_000).fill({ call: "send", to: { "~ref": 2 }, message: note })));
-    }
+    for (let n = 0; n < 8; n++) await say(many(10_000, { "~ref": 2 }));
     assert.deepEqual(ends, []);
   }));
 
 Deno.test("what waited at an actor that has ended is free once, and timers with keys count", () =>
   withImpostor(async ({ system, friend: receiver, say, ends }) => {
     await system.stop(receiver);
-    const call = { call: "send", to: friend, message: note };
-    for (let n = 0; n < 5; n++) await say(turn(...Array(20_000).fill(call)));
+    for (let n = 0; n < 5; n++) await say(many(20_000));
     const key = "k".repeat(1e6), timer = { call: "after", delayMs: 1e6, message: note };
     const timers = (from: number, count: number) =>
       turn(...Array.from({ length: count }, (_, n) => ({ ...timer, key: `${from + n}${key}` })));
@@ -386,12 +370,9 @@ Deno.test("what waited in an isolate that has ended waits no more", () =>
     const down = downOf(system, dying);
     system.send(self, { type: "Here", dying } as Message);
     await settled();
-    const many = (count: number, to: unknown) =>
-      turn(...Array(count).fill({ call: "send", to, message: note }));
     await say(many(60_000, { "~ref": 2 }));
     await down;
-    await say(many(10_000, friend));
-    await say(many(10_000, friend));
+    for (let n = 0; n < 2; n++) await say(many(10_000));
     assert.deepEqual([ends, HEARD.friend!.length], [[], 20_000]);
   }));
 

@@ -58,10 +58,8 @@ function ended(
         system.ask(hostile, { type: "Attack", name }, { timeoutMs: Infinity }).catch(() => {});
         const failure = failureOf(system, hostile);
         // Some ends are noticed with the next message.
-        const again = setInterval(
-          () => system.send(hostile, { type: "Attack", name: "work" }),
-          100,
-        );
+        const next = () => system.send(hostile, { type: "Attack", name: "work" });
+        const again = setInterval(next, 100);
         const { error: { message }, kind } = await failure;
         clearInterval(again);
         assert.equal(kind, "throw", name);
@@ -75,10 +73,8 @@ function ended(
 
 const STEP = /: one step must take at most 300 ms$/;
 
-ended("a process whose step takes too long is ended", {
-  "loop": STEP,
-  "wait for ever": STEP,
-}, { stepLimitMs: 300 });
+const SLOW = { "loop": STEP, "wait for ever": STEP };
+ended("a process whose step takes too long is ended", SLOW, { stepLimitMs: 300 });
 
 const BROKEN = "it broke the protocol: Cannot";
 
@@ -92,13 +88,8 @@ ended("a process that breaks the protocol, or its runtime is ended", {
 }, { stepLimitMs: 5000 });
 
 Deno.test("a frame that claims more than its sender may is refused before it is read", async () => {
-  for (
-    const [numbers, received] of [
-      [[2 ** 40, 0], 2 ** 40],
-      [[8, 2 ** 40], 2 ** 43 + 8],
-      [[-8, 0], NaN],
-    ] as const
-  ) {
+  const claims = [[[2 ** 40, 0], 2 ** 40], [[8, 2 ** 40], 2 ** 43 + 8], [[-8, 0], NaN]] as const;
+  for (const [numbers, received] of claims) {
     const read = (into: Uint8Array) => {
       into.set(new Uint8Array(Float64Array.from(numbers).buffer));
       return Promise.resolve(16);
@@ -123,9 +114,8 @@ Deno.test("a package reaches the actors that it was given, and no others", () =>
     ) as [ActorRef, ActorRef];
     const sends = { Note: {} }, forged = JSON.stringify(victim);
     const number = JSON.stringify({ "~ref": 2 });
-    for (
-      const [to, of] of [[forged, ""], [number, ""], [friend, number], [friend, forged]] as const
-    ) {
+    const ways = [[forged, ""], [number, ""], [friend, number], [friend, forged]] as const;
+    for (const [to, of] of ways) {
       HEARD.length = 0;
       const hostile = system.spawn(hostileWith({ sends }), undefined, { id: "hostile" });
       const failure = failureOf(system, hostile);
@@ -140,10 +130,8 @@ Deno.test("a package reaches the actors that it was given, and no others", () =>
     const quiet = system.spawn(hostileWith(), undefined, { id: "quiet" });
     system.send(quiet, { type: "Send", to: friend });
     const { error } = await failureOf(system, quiet);
-    assert.equal(
-      error.message,
-      'Cannot send "Note": its type must be one that "quiet" lists (none)',
-    );
+    const refusal = 'Cannot send "Note": its type must be one that "quiet" lists (none)';
+    assert.equal(error.message, refusal);
   }));
 
 Deno.test("a process that speaks without being asked is ended", () =>

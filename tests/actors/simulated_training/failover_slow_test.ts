@@ -12,36 +12,29 @@ import { pos } from "../../../actors/simulation/strategies.ts";
 import { substream } from "../../../kernels/random.ts";
 import { atDepth, IS_DEEP } from "../../depth.ts";
 
-const moving = { steps: 2, mayMove: true };
+/** A run of two steps that moves. */
+const planOf = (
+  schedule: string,
+  workers: number,
+  microBatches: number,
+  replicas: number,
+  more: Partial<SimulatedTrainingOptions> = {},
+): SimulatedTrainingOptions => ({
+  ...{ steps: 2, mayMove: true, schedule, workers, microBatches, replicas, ...more },
+});
 
 const PLANS: Readonly<Record<string, SimulatedTrainingOptions>> = {
-  "1×2": { ...moving, schedule: "1f1b", workers: 2, microBatches: 2, replicas: 1 },
-  "2×2": { ...moving, schedule: "1f1b", workers: 2, microBatches: 2, replicas: 2 },
-  "2×2, message-driven": {
-    ...{ ...moving, schedule: "message-driven", workers: 2, microBatches: 4, replicas: 2 },
-  },
-  "2×2, joined": {
-    ...{ ...moving, schedule: "1f1b", workers: 2, microBatches: 2, replicas: 2 },
-    ...{ steps: 3, joinBefore: 2 },
-  },
-  "1×4, buddy": {
-    ...{ ...moving, schedule: "1f1b", workers: 4, microBatches: 4, replicas: 1, buddy: true },
-  },
-  "1×4, message-driven, buddy": {
-    ...{ ...moving, schedule: "message-driven", workers: 4, microBatches: 4, replicas: 1 },
-    buddy: true,
-  },
-  "2×2, buddy": {
-    ...{ ...moving, schedule: "1f1b", workers: 2, microBatches: 2, replicas: 2, buddy: true },
-  },
-  "Chimera 4": { ...moving, schedule: "chimera", workers: 4, microBatches: 4, replicas: 1 },
-  "3×2, message-driven, with clipping": {
-    ...{ ...moving, schedule: "message-driven", workers: 2, microBatches: 4, replicas: 3, clip: 1 },
-  },
-  "2×4": { ...moving, schedule: "1f1b", workers: 4, microBatches: 8, replicas: 2 },
-  "2×4, message-driven": {
-    ...{ ...moving, schedule: "message-driven", workers: 4, microBatches: 8, replicas: 2 },
-  },
+  "1×2": planOf("1f1b", 2, 2, 1),
+  "2×2": planOf("1f1b", 2, 2, 2),
+  "2×2, message-driven": planOf("message-driven", 2, 4, 2),
+  "2×2, joined": planOf("1f1b", 2, 2, 2, { steps: 3, joinBefore: 2 }),
+  "1×4, buddy": planOf("1f1b", 4, 4, 1, { buddy: true }),
+  "1×4, message-driven, buddy": planOf("message-driven", 4, 4, 1, { buddy: true }),
+  "2×2, buddy": planOf("1f1b", 2, 2, 2, { buddy: true }),
+  "Chimera 4": planOf("chimera", 4, 4, 1),
+  "3×2, message-driven, with clipping": planOf("message-driven", 2, 4, 3, { clip: 1 }),
+  "2×4": planOf("1f1b", 4, 8, 2),
+  "2×4, message-driven": planOf("message-driven", 4, 8, 2),
 };
 
 /** Runs with faults, and returns its moves, restarts and commits. */

@@ -103,12 +103,7 @@ const withBug = (system: System, bug: string): System => ({
 const CHIMERA: SimulatedTrainingOptions = { schedule: "chimera", workers: 2, microBatches: 4 };
 
 /** Steps follow each other without a flush. */
-const PIPEDREAM: SimulatedTrainingOptions = {
-  schedule: "pipedream",
-  workers: 2,
-  microBatches: 4,
-  steps: 3,
-};
+const PIPEDREAM: SimulatedTrainingOptions = { ...CHIMERA, schedule: "pipedream", steps: 3 };
 
 const MESSAGES: SimulatedTrainingOptions = { ...CHIMERA, schedule: "message-driven", replicas: 1 };
 

@@ -7,7 +7,6 @@ import assert from "node:assert/strict";
 import { atDepth } from "../../depth.ts";
 import {
   explore,
-  type ExploreOptions,
   type FaultKind,
   pct,
   portfolio,
@@ -197,10 +196,7 @@ const REPLACING = 12;
 
 const DISK_FAULTS: readonly FaultKind[] = ["disk-full", "disk-torn", "disk-reordered"];
 
-const optionsOf = (
-  kinds: readonly FaultKind[],
-  max = 1,
-): ExploreOptions<SimulatedCheckpointsOptions> => ({
+const optionsOf = (kinds: readonly FaultKind[], max = 1) => ({
   ...{ configuration: PLAN, runs: atDepth(15, 50), faults: { kinds, max, rate: 0.03 } },
 });
 
@@ -273,9 +269,8 @@ Deno.test("a lost checkpoint, and the loss of only the best one, are found", asy
   const missing = new Set(["checkpoint of step 1", "checkpoint of step 2", "best checkpoint"]);
   for (let seed = 0; seed < 120 && missing.size > 0; seed++) {
     const { failure } = await simulate({ ...options, seed }, scenario);
-    missing.delete(
-      /^Cannot continue: the (.*) must be there,/.exec(`${failure?.message}`)?.[1] ?? "",
-    );
+    const lost = /^Cannot continue: the (.*) must be there,/.exec(`${failure?.message}`);
+    missing.delete(lost?.[1] ?? "");
   }
   assert.deepEqual([...missing], []);
 });
@@ -291,15 +286,8 @@ Deno.test("a checkpoint with other weights than those of its step is not accepte
 });
 
 Deno.test("a checkpoint is written at each multiple of its interval, and after the last step", async () => {
-  const plan: SimulatedCheckpointsOptions = {
-    ...PLAN,
-    steps: 3,
-    every: 2,
-    times: 1,
-    keep: 9,
-    best: 0,
-  };
-  const { value } = await simulate({ configuration: plan }, async (world) => {
+  const configuration = { ...PLAN, steps: 3, every: 2, times: 1, keep: 9, best: 0 };
+  const { value } = await simulate({ configuration }, async (world) => {
     await simulatedCheckpoints(world);
     return await Array.fromAsync(world.disk.readDir("/runs/mine"), ({ name }) => name);
   });

@@ -78,14 +78,12 @@ export const twoStepStage: AnyActor = (ctx, { stage, stages, microBatches, limit
   };
 };
 
+const BY_ARRIVAL = "one mailbox in order of arrival";
+
 /** The models whose numbers of states are known. */
 export const MODELS = {
-  twoStepByArrival: {
-    name: "A, one mailbox in order of arrival",
-    model: TWO_STEP,
-    isBySender: false,
-  },
-  atomicByArrival: { name: "B, one mailbox in order of arrival", model: ATOMIC, isBySender: false },
+  twoStepByArrival: { name: `A, ${BY_ARRIVAL}`, model: TWO_STEP, isBySender: false },
+  atomicByArrival: { name: `B, ${BY_ARRIVAL}`, model: ATOMIC, isBySender: false },
   atomicBySender: { name: "B, one queue for each edge", model: ATOMIC, isBySender: true },
 } as const;
 

@@ -10,9 +10,7 @@ import {
 import { simulate } from "../../../actors/simulation/simulate.ts";
 import { ROGUE, spawnText, specOf } from "./players.ts";
 
-const HERE = new Map(
-  FORBIDDEN_GLOBALS.map((forbidden) => [forbidden.token, propertyOf(forbidden)]),
-);
+const HERE = new Map(FORBIDDEN_GLOBALS.map((one) => [one.token, propertyOf(one)]));
 
 /** The property of a token, on whichever object it is. */
 function propertyOf({ token, holder }: ForbiddenGlobal): PropertyDescriptor | undefined {

@@ -59,9 +59,7 @@ export async function playRing(
 ): Promise<void> {
   const ids = Array.from({ length: nodes }, (_, n) => `node-${n}`);
   const ring = ids.map((id) => system.spawn(NODE, undefined, { id }));
-  for (const [n, ref] of ring.entries()) {
-    system.send(ref, { type: "Wire", next: ring[(n + 1) % nodes]! });
-  }
+  ring.forEach((ref, n) => system.send(ref, { type: "Wire", next: ring[(n + 1) % nodes]! }));
   await settle();
   for (let microBatch = 0; microBatch < tokens; microBatch++) {
     system.send(ring[microBatch % nodes]!, { type: "Pass", hops, microBatch });

@@ -62,7 +62,7 @@ const renameWhole = async (disk: SimulatedDisk) => {
 };
 
 /** A file and the name that it has. */
-const lookAtFirst = async (disk: SimulatedDisk) => {
+const nameOf = async (disk: SimulatedDisk) => {
   const [name] = await names(disk, "/");
   return `${name}: ${await text(disk, `/${name}`)}`;
 };
@@ -91,12 +91,7 @@ const ENDS: readonly [title: string, ...Parameters<typeof ends>][] = [
   ["a torn write is cut at a byte, and earlier writes are complete", "torn", writeTwice, look],
   ["reordered writes leave holes of zeros", "reordered", writeTwice, look],
   ["a write across two sectors may leave either", "reordered", writeAcross, look],
-  [
-    "a rename is durable whole, and may be before the bytes are",
-    "reordered",
-    renameWhole,
-    lookAtFirst,
-  ],
+  ["a rename is durable whole, and may be before the bytes are", "reordered", renameWhole, nameOf],
   ["a rename of another rename does not survive alone", "reordered", renameTwice, namesOf],
   ["what a folder that was never durable holds is lost", "torn", syncInside, namesOf],
 ];

@@ -261,10 +261,8 @@ const COUNTS = {
 Deno.test("both models of Algorithm 2 have exactly the published states", async () => {
   for (const [name, counts] of Object.entries(COUNTS)) {
     for (const [index, expected] of counts.entries()) {
-      const { states } = await countStates(
-        MODELS[name as keyof typeof MODELS],
-        pipelineOf(index + 2),
-      );
+      const model = MODELS[name as keyof typeof MODELS];
+      const { states } = await countStates(model, pipelineOf(index + 2));
       assert.equal(states, expected, name);
     }
   }

@@ -7,7 +7,7 @@
 import assert from "node:assert/strict";
 import { ActorFailedError, type ActorRef, type ActorSpec } from "../../../../actors/runtime/mod.ts";
 import { downOf, failureOf, thrownBy, topFailure } from "../harness.ts";
-import { plain, RECORDER, SERVER } from "../players.ts";
+import { fail, plain, RECORDER, SERVER } from "../players.ts";
 
 import type { Suite } from "./suite.ts";
 
@@ -28,9 +28,8 @@ export const ENDS: Suite = {
   },
 
   "an actor that cannot be made fails": async ({ system, spawn, few }) => {
-    const broken = plain(
-      '(ctx) => { ctx.setActivity("opening"); throw new RangeError("out of luck"); }',
-    );
+    const opening = 'ctx.setActivity("opening"); throw new RangeError("out of luck");';
+    const broken = plain(`(ctx) => { ${opening} }`);
     const cases = [
       [broken.module, "plain", "init (opening)", /^out of luck$/],
       ["data:text/javascript,throw new Error('no luck')", "a", "init", /no luck/],
@@ -83,10 +82,8 @@ export const ENDS: Suite = {
       system.send(flooded, { type: "Go", to: over });
       const { kind, error } = await failureOf(system, flooded);
       assert.equal(kind, "mailbox-overflow");
-      assert.match(
-        error.message,
-        /at most 10 messages, .* control lane behind 10 of "\w+" \(contr/,
-      );
+      const full = /at most 10 messages, .* control lane behind 10 of "\w+" \(contr/;
+      assert.match(error.message, full);
     }
     const busy = spawn(SERVER, { capacity: 2 }), down = failureOf(system, busy);
     await system.ask(busy, { type: "Wedge", ms: 30 });
@@ -132,9 +129,7 @@ export const ENDS: Suite = {
 
   "a callback of the owner that throws fails the system": async ({ system, spawn }) => {
     const ref = spawn(SERVER);
-    system.watch(ref, () => {
-      throw new RangeError("out of luck");
-    });
+    system.watch(ref, fail);
     system.send(ref, { type: "Stop" });
     const { actor, handling } = await topFailure(system);
     assert.deepEqual([actor, handling], ["system", "end of server"]);

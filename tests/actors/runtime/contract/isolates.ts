@@ -191,7 +191,7 @@ export const CROSSINGS: Suite = {
 
 /** Messages on a transport that receives pending frames between two steps. */
 export const ARRIVALS: Suite = {
-  "an idle message is handled after those that arrived while its sender blocked": async (
+  "an idle message comes after those that arrived in a blocking step": async (
     { system, spawn },
   ) => {
     // A message of a delayed isolate may arrive later, so one success in ten tries is enough.

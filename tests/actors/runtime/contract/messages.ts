@@ -37,9 +37,7 @@ export const MESSAGES: Suite = {
     assert.ok(inOrder(notes, ids, lanes));
   },
 
-  "a message is a copy as of its sending; a buffer that moves leaves": async (
-    { system, spawn },
-  ) => {
+  "a message is a copy when it is sent; a buffer that moves leaves": async ({ system, spawn }) => {
     const ref = spawn(RECORDER), bytes = new Float32Array([1, 2, 3]);
     const error = new RangeError("out of luck", { cause: { n: 1n } }), date = new Date(5);
     const what = { list: [1], map: new Map([["k", new Set([-0])]]), error, date };
@@ -58,9 +56,7 @@ export const MESSAGES: Suite = {
     assert.deepEqual(await system.ask(holder, { type: "Read" }), [1, 2]);
   },
 
-  "messages that wait at a stop or arrive later are dead letters": async (
-    { system, spawn, isolate },
-  ) => {
+  "what waits at a stop or arrives later is a dead letter": async ({ system, spawn, isolate }) => {
     const ref = spawn(SERVER), down = downOf(system, ref);
     for (const type of ["Stop", "Never"] as const) system.send(ref, { type });
     await down;

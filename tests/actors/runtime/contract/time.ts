@@ -11,19 +11,12 @@ import { type AnyRef, BOSS, CLOCKWORK } from "../players.ts";
 import type { Suite } from "./suite.ts";
 
 /** The first numbers of actor "x" with label "a" under seed 7. */
-const SEVEN = [
-  0.43812587378097734,
-  0.199429989107327,
-  0.32588580048271965,
-  0.3090286608643714,
-];
+const SEVEN = [0.43812587378097734, 0.199429989107327, 0.32588580048271965, 0.3090286608643714];
 
 const HOUR_MS = 3_600_000;
 
 export const TIME: Suite = {
-  "timers ring once for each key, and end with their actor": async (
-    { system, spawn },
-  ) => {
+  "timers ring once for each key, and end with their actor": async ({ system, spawn }) => {
     const start = performance.now(), ref = spawn(CLOCKWORK);
     system.send(ref, {
       type: "Set",
@@ -62,9 +55,7 @@ export const TIME: Suite = {
 };
 
 export const SUBSCRIPTIONS: Suite = {
-  "the owner hears of dead letters and slow steps everywhere": async (
-    { isolate, options, few },
-  ) => {
+  "the owner hears of all dead letters and slow steps": async ({ isolate, options, few }) => {
     for (const when of few(["before", "after"])) {
       await withSystem(options, async (system) => {
         const events: SystemEvent[] = [];

@@ -73,11 +73,7 @@ function partsOf(adder: number) {
 
 /** Lets all adders add, checks all sums, and leaves some sums unfinished. */
 export async function addOnce(transport: Transport): Promise<void> {
-  await using system = createSystem({
-    transport,
-    onDeadLetter: () => {},
-    stopGraceMs: 30_000,
-  });
+  await using system = createSystem({ transport, onDeadLetter: () => {}, stopGraceMs: 30_000 });
   const adders = RANKS.map((_, n): ActorRef<AdderMessage> =>
     system.spawn(ADDER, undefined, { id: `adder ${n}`, isolate: "mpi" })
   );

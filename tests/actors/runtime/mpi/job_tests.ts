@@ -11,7 +11,7 @@ import { follow, isFollower, lead, rankTransport } from "../../../../actors/run/
 import { train } from "../../../../actors/run/train.ts";
 import { initialValues } from "../../../../kernels/internal.ts";
 import { type Batch, compileModel, gpt2 } from "../../../../kernels/mod.ts";
-import { atDepth, IS_DEEP } from "../../../depth.ts";
+import { atDepth } from "../../../depth.ts";
 import { inFolder, namesIn } from "../../../in_folder.ts";
 import { batchesOf, outcome, type Sizes, trained, unequalBatches } from "../../runs.ts";
 import { B, batch, RINGS } from "../../run/own_layers.ts";
@@ -19,7 +19,7 @@ import { runContract } from "../contract.ts";
 import { ARRIVALS, CROSSINGS } from "../contract/isolates.ts";
 import { MESSAGES } from "../contract/messages.ts";
 import { STOPS } from "../contract/stops.ts";
-import { type Place, register } from "../contract/suite.ts";
+import type { Place } from "../contract/suite.ts";
 import { addOnce, COLUMNS, RANKS } from "./job_sums.ts";
 
 if (isFollower()) {
@@ -50,24 +50,16 @@ function onRanks(run: Run): Run {
 
 const PLACE: Place = { isolate: "mpi", transport: await rankTransport({}, [0, 1, 2, 3]) };
 
-if (hasRest && IS_DEEP) runContract(PLACE);
-else if (hasRest) {
-  for (const suite of [MESSAGES, STOPS, CROSSINGS, ARRIVALS]) register(PLACE, suite);
-}
+if (hasRest) runContract(PLACE, [MESSAGES, STOPS, CROSSINGS, ARRIVALS]);
 
 /** Trains two adapters on one pipeline; returns the hash of each. */
 async function trainJobs(run: Run): Promise<Record<string, string>> {
   const data = batchesOf(SIZES), lora = { rank: 2, target: ["c_attn"] };
-  const jobs = [
-    { name: "one", data, lora },
-    { name: "two", data: data.slice(3), lora, start: 2, steps: 1 },
-  ];
-  const weights = new Map(
-    compileModel(gpt2(SIZES, SIZES.microBatch), "none").parameters.map(({ name, spec }) =>
-      [name, initialValues(spec, name, 1)] as const
-    ),
-  );
+  const later = { name: "two", data: data.slice(3), lora, start: 2, steps: 1 };
+  const jobs = [{ name: "one", data, lora }, later];
   const model = gpt2(SIZES, SIZES.microBatch), hashes: Record<string, string> = {};
+  const { parameters } = compileModel(model, "none");
+  const weights = new Map(parameters.map(({ name, spec }) => [name, initialValues(spec, name, 1)]));
   const options = { model, weights, jobs, microBatches: 4, steps: 2, device: "reference" } as const;
   for await (const event of train({ ...options, workers: 2, ...run })) {
     if (event.type === "job") hashes[event.job] = event.weightsHash;
@@ -223,10 +215,7 @@ if (hasSmoke) {
 if (hasRest) {
   jobTest("jobs on one pipeline of ranks have the bits of one isolate", assertJobs);
   jobTest("a step given up and a worker that fails leave no trace in later sums", assertNoTrace);
-  jobTest(
-    "ranks write shards of checkpoints, from which other layouts resume",
-    () => inFolder(assertChain),
-  );
+  jobTest("ranks write shards, from which other layouts resume", () => inFolder(assertChain));
   jobTest("workers that fail resume from shards, with the same bits", () => inFolder(assertFaulty));
 }
 jobTest("the job ends", async () => await job[Symbol.asyncDispose]());

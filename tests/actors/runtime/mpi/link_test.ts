@@ -277,9 +277,8 @@ Deno.test("a rank reads its number from the variables of its launcher, also with
   assert.deepEqual(of({ ...slurm, PMIX_RANK: "3" }), { abi: "openmpi", rank: 3, size: 8 });
   const hydra = of({ ...slurm, PMI_RANK: "1", PMI_SIZE: "2" });
   assert.deepEqual(hydra, { abi: "mpich", rank: 1, size: 2 });
-  assert.deepEqual(of({ ...slurm, PMIX_RANK: "1", ...openmpi }), {
-    ...{ abi: "openmpi", rank: 1, size: 2 },
-  });
+  const launched = of({ ...slurm, PMIX_RANK: "1", ...openmpi });
+  assert.deepEqual(launched, { abi: "openmpi", rank: 1, size: 2 });
   // The shell of a job of Slurm is no rank.
   assert.equal(of({ SLURM_PROCID: "0", SLURM_NTASKS: "8" }), undefined);
   // The count of ranks that share cores.

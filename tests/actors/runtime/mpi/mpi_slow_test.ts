@@ -33,13 +33,10 @@ console.log(got.join());
 await comm.close();
 Deno.exit(0);`;
 
-mpiTest(
-  "packets that come before their isolate has joined wait for it in order",
-  async (launcher) => {
-    const output = await runJob(launcher, [1, "eval", "--no-check", "--ext=js", EARLY]);
-    assert.deepEqual(output, { code: 0, stdout: "first,second\n", stderr: "" });
-  },
-);
+mpiTest("packets that come before their isolate has joined wait for it", async (launcher) => {
+  const output = await runJob(launcher, [1, "eval", "--no-check", "--ext=js", EARLY]);
+  assert.deepEqual(output, { code: 0, stdout: "first,second\n", stderr: "" });
+});
 
 // The first launcher runs the rest: the test on two hosts has its smoke.
 mpiTest("actors and trainings on ranks behave as elsewhere", async (launcher, isSmoke) => {
@@ -74,7 +71,7 @@ mpiTest(
 );
 
 mpiTest(
-  "ranks without a folder in common are refused, unless rank 0 gathers",
+  "ranks without a common folder are refused, unless rank 0 gathers",
   ({ command, args }) =>
     inFolder(async (folder) => {
       const folders = ["one", "two"].map((name) => join(folder, name)) as [string, string];
@@ -88,10 +85,8 @@ mpiTest(
       const refused = await run();
       assert.equal(refused.code, 2, refused.stderr);
       assert.equal(refused.stdout, "");
-      assert.match(
-        refused.stderr,
-        /every rank must see the files of rank 0.*received on rank 1.*--gather/,
-      );
+      const unseen = /every rank must see the files of rank 0.*received on rank 1.*--gather/;
+      assert.match(refused.stderr, unseen);
       assert.equal(refused.stderr.match(/^Cannot/gm)?.length, 1, refused.stderr);
       assert.deepEqual(await namesIn(folders[0]), [], "nothing was trained");
 

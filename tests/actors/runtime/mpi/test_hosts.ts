@@ -80,12 +80,8 @@ export async function makeHosts(): Promise<TestHosts> {
     // As ssh does: the words of the command are joined.
     runCommand([shell, address, ...command.map((word) => `'${word}'`)]);
   for (const { name, interface: device } of hosts) {
-    isDone(
-      "tc",
-      "-n",
-      name,
-      ..."qdisc add dev _ root netem delay 100us".split(" ").with(3, device),
-    );
+    const slow = `qdisc add dev ${device} root netem delay 100us`.split(" ");
+    isDone("tc", "-n", name, ...slow);
   }
   return {
     run({ command, onHosts }, ...parts) {
@@ -93,12 +89,8 @@ export async function makeHosts(): Promise<TestHosts> {
       const all = hosts.map(({ address }) => `${address}:${ranks}`).join(",");
       // MPICH transfers over the given device, which has a different name on each host.
       const device = 'UCX_TLS=tcp,self UCX_NET_DEVICES=$(ls /sys/class/net | grep veth) "$@"';
-      return runOn(
-        one,
-        command,
-        ...onHosts(all, shell),
-        ...commandsOf(parts, ["sh", "-c", device, "-"]),
-      );
+      const commands = commandsOf(parts, ["sh", "-c", device, "-"]);
+      return runOn(one, command, ...onHosts(all, shell), ...commands);
     },
     async bytesCarried() {
       const path = `/sys/class/net/${two.interface}/statistics/rx_bytes`;

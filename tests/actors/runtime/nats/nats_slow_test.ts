@@ -2,33 +2,28 @@
 
 import assert from "node:assert/strict";
 import { credsAuthenticator } from "@nats-io/transport-node";
-import type { Message } from "../../../../actors/runtime/mod.ts";
 import { encodeFrame } from "../../../../actors/transports/codec.ts";
 import { framePieces, joined } from "../../../../actors/transports/stream.ts";
 import { createSystem } from "../../../../actors/transports/system.ts";
 import { connectServer } from "../../../../actors/transports/nats/connection.ts";
 import { BEAT, CONTROL, PIECE } from "../../../../actors/transports/nats/link.ts";
 import { substream } from "../../../../kernels/random.ts";
-import { atDepth, IS_DEEP } from "../../../depth.ts";
-import { testNeeding } from "../../../needs.ts";
+import { atDepth } from "../../../depth.ts";
 import { runContract } from "../contract.ts";
 import { ARRIVALS, CROSSINGS, ISOLATE_ENDS } from "../contract/isolates.ts";
 import { MESSAGES } from "../contract/messages.ts";
 import { STOPS } from "../contract/stops.ts";
-import { type Place, register } from "../contract/suite.ts";
+import type { Place } from "../contract/suite.ts";
 import { thrownBy } from "../harness.ts";
 import { RECORDER } from "../players.ts";
-import { NATS, RUN, TestServer } from "./server.ts";
+import { NATS, natsTest, RUN, TestServer } from "./server.ts";
 
 if (NATS.isThere) {
   const server = await TestServer.start(2), leader = await server.lead();
   const hosts = [1, 2].map((number) => server.host(number));
   await leader.gather(2, 60_000);
   const place: Place = { isolate: "nats", transport: leader.transport };
-  if (IS_DEEP) runContract(place);
-  else {for (const suite of [MESSAGES, STOPS, ISOLATE_ENDS, CROSSINGS, ARRIVALS]) {
-      register(place, suite);
-    }}
+  runContract(place, [MESSAGES, STOPS, ISOLATE_ENDS, CROSSINGS, ARRIVALS]);
   Deno.test({
     name: "nats: hosts end with their run",
     sanitizeOps: false,
@@ -39,7 +34,7 @@ if (NATS.isThere) {
       await server[Symbol.asyncDispose]();
     },
   });
-} else testNeeding(NATS, "actors on hosts behave as elsewhere", () => {});
+} else natsTest("actors on hosts behave as elsewhere", () => {});
 
 /** A stranger gets nothing at a server of NATS, and a host can harm itself only. */
 
@@ -74,31 +69,24 @@ async function soon(isDone: () => boolean): Promise<void> {
 const encode = (record: unknown) =>
   new Uint8Array([CONTROL, ...new TextEncoder().encode(JSON.stringify(record))]);
 
-testNeeding(
-  NATS,
-  "nats: without credentials, or with those of another run, none connects",
-  async () => {
-    await using server = await TestServer.start(1);
-    await using other = await TestServer.start(1);
-    const theirs = await Deno.readFile(other.credentials(1));
-    for (const authenticator of [undefined, credsAuthenticator(theirs)]) {
-      const options = { servers: server.url, ...authenticator && { authenticator } };
-      assert.match((await thrownBy(connectServer(options))).message, /authorization/i);
-    }
-    const place = { url: server.url, credentials: other.credentials(0) };
-    assert.match((await thrownBy(server.lead(place))).message, /accepts the credentials, received/);
-    assert.match(
-      (await thrownBy(server.lead({ run: "another" }))).message,
-      /^Cannot use .*0\.creds: it must be of the run another, received those of test-run$/,
-    );
-    assert.match(
-      (await thrownBy(server.lead({ credentials: server.credentials(1) }))).message,
-      /must be the credentials of its leader, received those of host 1$/,
-    );
-  },
-);
+natsTest("without credentials, or with another run's, none connects", async () => {
+  await using server = await TestServer.start(1);
+  await using other = await TestServer.start(1);
+  const theirs = await Deno.readFile(other.credentials(1));
+  for (const authenticator of [undefined, credsAuthenticator(theirs)]) {
+    const options = { servers: server.url, ...authenticator && { authenticator } };
+    assert.match((await thrownBy(connectServer(options))).message, /authorization/i);
+  }
+  const place = { url: server.url, credentials: other.credentials(0) };
+  assert.match((await thrownBy(server.lead(place))).message, /accepts the credentials, received/);
+  const another =
+    /^Cannot use .*0\.creds: it must be of the run another, received those of test-run$/;
+  await assert.rejects(server.lead({ run: "another" }), { message: another });
+  const host = /must be the credentials of its leader, received those of host 1$/;
+  await assert.rejects(server.lead({ credentials: server.credentials(1) }), { message: host });
+});
 
-testNeeding(NATS, "nats: a host can neither speak for another nor hear it", async () => {
+natsTest("a host can neither speak for another nor hear it", async () => {
   await using server = await TestServer.start(2);
   const said: string[] = [];
   await using leader = await server.lead({ announce: (line) => said.push(line) });
@@ -120,51 +108,41 @@ testNeeding(NATS, "nats: a host can neither speak for another nor hear it", asyn
   await nats.close();
 });
 
-testNeeding(
-  NATS,
-  "nats: another version, program or CPU is refused with the difference",
-  async () => {
-    await using server = await TestServer.start(1);
-    await using _leader = await server.lead();
-    for (const name of ["the version of Deno", "the vector instructions of the CPU"]) {
-      const { message } = await thrownBy(
-        server.host(1, undefined, { ...server.facts, [name]: "x" }),
-      );
-      const start = `Cannot join the run test-run: ${name} must be that of the leader, `;
-      assert.ok(message.startsWith(start) && message.endsWith(", received x"), message);
-    }
-  },
-);
+natsTest("another version, program or CPU is refused with the difference", async () => {
+  await using server = await TestServer.start(1);
+  await using _leader = await server.lead();
+  for (const name of ["the version of Deno", "the vector instructions of the CPU"]) {
+    const { message } = await thrownBy(server.host(1, undefined, { ...server.facts, [name]: "x" }));
+    const start = `Cannot join the run test-run: ${name} must be that of the leader, `;
+    assert.ok(message.startsWith(start) && message.endsWith(", received x"), message);
+  }
+});
 
-testNeeding(
-  NATS,
-  "nats: a host that is not connected for two seconds is lost, and one that reconnects is not",
-  async () => {
-    await using server = await TestServer.start(2);
-    const said: string[] = [], wait = (ms: number) => new Promise((done) => setTimeout(done, ms));
-    const announce = (line: string) => said.push(line);
-    await using _leader = await server.lead({ timeoutMs: 60_000, announce });
-    const [dead, living] = [await joinedStranger(server, 1), await joinedStranger(server, 2)];
-    await dead.nats.close();
-    let { nats } = living;
-    for (let times = 0; times < 3; times++) {
-      await nats.close();
-      await wait(800);
-      nats = await stranger(server, 2);
-      nats.subscribe(`troupe.${RUN}.0.2`, { callback: () => {} });
-      nats.publish(living.to, beatOf(living.link));
-      await nats.flush();
-    }
-    const lost = "host 1 is lost: it is not connected to the server";
-    assert.deepEqual(said, ["host 1 has joined", "host 2 has joined", lost]);
-    // After a loss of the server, a host may be back later than the leader.
+natsTest("a host is lost after two seconds, and not if it reconnects", async () => {
+  await using server = await TestServer.start(2);
+  const said: string[] = [], wait = (ms: number) => new Promise((done) => setTimeout(done, ms));
+  const announce = (line: string) => said.push(line);
+  await using _leader = await server.lead({ timeoutMs: 60_000, announce });
+  const [dead, living] = [await joinedStranger(server, 1), await joinedStranger(server, 2)];
+  await dead.nats.close();
+  let { nats } = living;
+  for (let times = 0; times < 3; times++) {
     await nats.close();
-    await server.kill();
-    await server.begin();
-    await wait(3500);
-    assert.deepEqual(said.slice(3), []);
-  },
-);
+    await wait(800);
+    nats = await stranger(server, 2);
+    nats.subscribe(`troupe.${RUN}.0.2`, { callback: () => {} });
+    nats.publish(living.to, beatOf(living.link));
+    await nats.flush();
+  }
+  const lost = "host 1 is lost: it is not connected to the server";
+  assert.deepEqual(said, ["host 1 has joined", "host 2 has joined", lost]);
+  // After a loss of the server, a host may be back later than the leader.
+  await nats.close();
+  await server.kill();
+  await server.begin();
+  await wait(3500);
+  assert.deepEqual(said.slice(3), []);
+});
 
 /** Reports that no agent sends. */
 const REPORTS: readonly unknown[] = [
@@ -186,8 +164,8 @@ function beatOf(link: number): Uint8Array {
 
 /** Returns a forged or truncated message of a host with a link. */
 function forged(link: number, seed: number): Uint8Array {
-  const generator = substream(seed, "forgery"),
-    next = (below: number) => (generator.next() >>> 0) % below;
+  const generator = substream(seed, "forgery");
+  const next = (below: number) => (generator.next() >>> 0) % below;
   const piece = (contents: Uint8Array) => {
     const message = new Uint8Array(13 + contents.length), view = new DataView(message.buffer);
     view.setUint8(0, PIECE);
@@ -226,37 +204,32 @@ const FORGED = atDepth(64, 500);
 const BROKEN = 3;
 const BROKEN_HEADERS = { encode: () => new TextEncoder().encode("NATS/1.0\r\n\0 : 1\r\n\r\n") };
 
-testNeeding(
-  NATS,
-  `nats: each of ${FORGED} forged or truncated messages excludes its host only`,
-  async () => {
-    await using server = await TestServer.start(FORGED + 1);
-    const said: string[] = [];
-    const leader = await server.lead({ announce: (line) => said.push(line) });
-    const honest = server.host(FORGED + 1);
-    await leader.gather(1, 60_000);
-    {
-      await using system = createSystem({ transport: leader.transport });
-      const at = { id: "recorder", isolate: "nats" };
-      const recorder = system.spawn(RECORDER, undefined, at);
-      await system.ask(recorder, { type: "Read" });
-      for (let number = 1; number <= FORGED; number++) {
-        const { nats, heard, link, to } = await joinedStranger(server, number);
-        if (number === BROKEN) nats.publish(to, "", { headers: BROKEN_HEADERS as never });
-        else nats.publish(to, forged(link, number));
-        await soon(() => heard.some(({ type }) => type === "refused"));
-        const facts = server.facts;
-        nats.publish(to, encode({ type: "hello", session: number + 1, facts }));
-        await soon(() => heard.filter(({ type }) => type === "refused").length === 2);
-        await nats.close();
-        assert.match(said.at(-1)!, new RegExp(`^host ${number} is lost: it was excluded: `));
-      }
-      const read: Message[] = await system.ask(recorder, { type: "Read" });
-      assert.deepEqual(read, []);
+natsTest(`each of ${FORGED} forged or truncated messages excludes its host`, async () => {
+  await using server = await TestServer.start(FORGED + 1);
+  const said: string[] = [];
+  const leader = await server.lead({ announce: (line) => said.push(line) });
+  const honest = server.host(FORGED + 1);
+  await leader.gather(1, 60_000);
+  {
+    await using system = createSystem({ transport: leader.transport });
+    const at = { id: "recorder", isolate: "nats" };
+    const recorder = system.spawn(RECORDER, undefined, at);
+    await system.ask(recorder, { type: "Read" });
+    for (let number = 1; number <= FORGED; number++) {
+      const { nats, heard, link, to } = await joinedStranger(server, number);
+      if (number === BROKEN) nats.publish(to, "", { headers: BROKEN_HEADERS as never });
+      else nats.publish(to, forged(link, number));
+      await soon(() => heard.some(({ type }) => type === "refused"));
+      const facts = server.facts;
+      nats.publish(to, encode({ type: "hello", session: number + 1, facts }));
+      await soon(() => heard.filter(({ type }) => type === "refused").length === 2);
+      await nats.close();
+      assert.match(said.at(-1)!, new RegExp(`^host ${number} is lost: it was excluded: `));
     }
-    const lost = said.filter((line) => line.includes(" is lost: "));
-    assert.equal(lost.length, FORGED);
-    await leader[Symbol.asyncDispose]();
-    await honest;
-  },
-);
+    assert.deepEqual(await system.ask(recorder, { type: "Read" }), []);
+  }
+  const lost = said.filter((line) => line.includes(" is lost: "));
+  assert.equal(lost.length, FORGED);
+  await leader[Symbol.asyncDispose]();
+  await honest;
+});

@@ -6,10 +6,14 @@ import { makeCredentials } from "../../../../actors/transports/nats/connection.t
 import { joinRun } from "../../../../actors/transports/nats/host.ts";
 import { Leader, type LeaderOptions } from "../../../../actors/transports/nats/leader.ts";
 import { ROOT } from "../../../console/command.ts";
-import { type Need, program } from "../../../needs.ts";
+import { type Need, program, testNeeding } from "../../../needs.ts";
 
 /** The server of Debian's package. */
 export const NATS: Need = program("nats-server");
+
+/** Registers a test that needs the server. */
+export const natsTest = (name: string, fn: () => Promise<void> | void) =>
+  testNeeding(NATS, `nats: ${name}`, fn);
 
 /** The name of the runs of tests. */
 export const RUN = "test-run";
@@ -47,8 +51,7 @@ export class TestServer implements AsyncDisposable {
   async begin(): Promise<void> {
     this.#process = new Deno.Command("nats-server", {
       args: ["-c", join(this.#folder, "server.conf")],
-      stdout: "null",
-      stderr: "null",
+      ...{ stdout: "null", stderr: "null" },
     }).spawn();
     const { hostname, port } = new URL(this.url);
     for (;;) {
@@ -75,14 +78,9 @@ export class TestServer implements AsyncDisposable {
 
   /** Opens the leader of the run. */
   lead(options: Partial<LeaderOptions> = {}): Promise<Leader> {
-    const place = { url: this.url, run: RUN, credentials: this.credentials(0) };
-    return Leader.open({
-      ...place,
-      facts: this.facts,
-      timeoutMs: 10_000,
-      announce: () => {},
-      ...options,
-    });
+    const { url, facts } = this, credentials = this.credentials(0), announce = () => {};
+    const place = { url, run: RUN, credentials, facts };
+    return Leader.open({ ...place, timeoutMs: 10_000, announce, ...options });
   }
 
   /** Lends threads of this process to the run. */
@@ -96,9 +94,7 @@ export class TestServer implements AsyncDisposable {
     const flags = ["--run-name", RUN, "--nats-creds", this.credentials(number)];
     return new Deno.Command(Deno.execPath(), {
       args: ["run", "-A", "--no-check", join(ROOT, "cli.ts"), "join", this.url, ...flags],
-      stdout: "null",
-      stderr: "null",
-      stdin: "null",
+      ...{ stdin: "null", stdout: "null", stderr: "null" },
     }).spawn();
   }
 

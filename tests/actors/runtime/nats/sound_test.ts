@@ -74,13 +74,8 @@ Deno.test("nats: a host speaks for its own isolates only", () => {
   }
   for (const kind of ["alive", "ended"]) check({ kind, isolate: 1 });
   check({ kind: "gone", isolate: 1, cause: "it has ended" });
-  for (
-    const report of [null, {}, { kind: "gone", isolate: 1 }, {
-      kind: "gone",
-      isolate: 2,
-      cause: "",
-    }]
-  ) {
+  const gone = { kind: "gone", isolate: 2, cause: "" };
+  for (const report of [null, {}, { kind: "gone", isolate: 1 }, gone]) {
     assert.throws(() => check(report), RangeError);
   }
 });

@@ -15,11 +15,20 @@ import type { LinkOptions } from "../pipeline/links.ts";
 /** The repository, or the package from a registry. */
 const ROOT = new URL(".", new URL("../../deno.json", import.meta.url));
 
+/** Returns whether the working folder is in the repository; it may have been removed. */
+function isInRepository(): boolean {
+  try {
+    const folder = Deno.cwd().replace(/^(?!\/)/, "/"); // with a drive in Windows
+    return new URL(`${folder}/`, ROOT).href.startsWith(ROOT.href);
+  } catch {
+    return false;
+  }
+}
+
 /** Returns the words that call the command in the working folder. */
 function caller(isTask: boolean): string {
   if (ROOT.protocol !== "file:") return "deno run -A jsr:@troupe/troupe/cli";
-  const folder = new URL(`${Deno.cwd().replace(/^(?!\/)/, "/")}/`, ROOT); // with a drive in Windows
-  if (!folder.href.startsWith(ROOT.href)) return `deno run -A ${ROOT}cli.ts`;
+  if (!isInRepository()) return `deno run -A ${ROOT}cli.ts`;
   return isTask ? "deno task" : "deno task troupe";
 }
 

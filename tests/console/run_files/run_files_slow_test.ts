@@ -248,6 +248,14 @@ folderTest("runs without --out get separate folders, also at the same time", asy
   assert.match(outcomes[8]!.stderr, /^Cannot resume from "gtp-1": .*; did you mean gpt-1\?$/m);
   const begin = `begin one with: deno run -A ${pathToFileURL(join(ROOT, "cli.ts"))} train\n`;
   assert.ok(outcomes[10]!.stdout.endsWith(begin), "here are no tasks of the repository");
+  const limits = pathToFileURL(join(ROOT, "actors", "options", "limits.ts"));
+  const removed = `import { commandLine } from "${limits}";
+    Deno.removeSync(Deno.cwd());
+    console.log(commandLine("runs"));`;
+  const cwd = join(folder, "removed"), config = join(ROOT, "deno.json");
+  await Deno.mkdir(cwd);
+  const said = await runProgram(Deno.execPath(), ["eval", "-c", config, removed], { cwd });
+  assert.match(said.stdout, /^deno run -A file:.* runs$/m, said.stderr);
   assert.deepEqual(await namesIn(join(folder, "runs")), ["gpt-1", "gpt-2"], "none with --json");
 });
 

@@ -72,7 +72,7 @@ export async function thisMachine() {
     system: `${Deno.build.os} ${Deno.build.arch}`,
     processor: cpus()[0]?.model.trim() ?? "unknown",
     cores: navigator.hardwareConcurrency,
-    /** Those that the webgpu device can use. */
+    /** Adapters that the webgpu device can use. */
     adapters: adapters.adapters.map(({ name, kind }) => `${name} (${kind})`),
     deno: Deno.version.deno,
     /** Mean number of runnable programs in the minute before. */

@@ -43,15 +43,14 @@ export function writeOutput(path: string, text: string): void {
   } catch (error) {
     if (!(error instanceof Deno.errors.NotFound)) throw error;
   }
-  const name = `.${basename(target)}-${crypto.randomUUID()}`,
-    unfinished = join(dirname(target), name);
+  const unfinished = join(dirname(target), `.${basename(target)}-${crypto.randomUUID()}`);
   try {
     Deno.writeTextFileSync(unfinished, text);
     Deno.renameSync(unfinished, target);
   } catch (error) {
     tryToRemove(unfinished);
     const { Busy, PermissionDenied } = Deno.errors;
-    // A mounted file cannot be replaced, nor can a file in a folder that is not writable.
+    // Mounted files, and files in folders that are not writable, cannot be replaced.
     if (isThere && (error instanceof PermissionDenied || error instanceof Busy)) {
       return Deno.writeTextFileSync(target, text);
     }

@@ -68,7 +68,7 @@ function hasChromium(): boolean {
 
 /**
  * Registers a test of a page, with a folder. It fails, too, when the page writes an error to its
- * console, throws one, or asks anybody but this machine for anything.
+ * console, throws one, or sends a request to another machine.
  */
 export function pageTest(name: string, fn: (page: Page, folder: string) => Promise<void>): void {
   const test = () => inFolder((folder) => openPage((page) => fn(page, folder)));
@@ -101,7 +101,7 @@ async function openPage(fn: (page: Page) => Promise<void>): Promise<void> {
   assert.deepEqual(complaints, [], "of the page: on its console, or what it asks others for");
 }
 
-/** A page can be read by everybody on a small screen and on a large one, by day and by night. */
+/** Checks that a page is accessible on small and large screens, in light and dark colours. */
 export async function assertAccessible(page: Page): Promise<void> {
   const folder = await npmPackageFolder(AXE);
   await page.evaluate(await Deno.readTextFile(new URL("axe.min.js", folder)));

@@ -89,7 +89,7 @@ const SHAPES: Readonly<Record<string, readonly number[]>> = {
   "resnet_fused.pixels": [4, 1, 28, 28],
 };
 
-/** Loads onnxruntime-web before the tests of a file, as it opens ports that stay. */
+/** Loads onnxruntime-web before the tests of a file, because it opens ports that stay open. */
 export const loadRuntime = (): void =>
   Deno.test.beforeAll(() => assert.rejects(InferenceSession.create(new Uint8Array())));
 

@@ -447,7 +447,7 @@ model itself (which messages overlap, which stage has the head, how all-reduces 
 which figures set constants) was chosen with all figures in view, so the counts say how well it
 describes these papers, not how well it predicts others.`,
     `Chimera's paper cuts layers evenly (section 4.2.3), so that the last stage has the head besides its
-layers: as long as three layers of GPT-2. Hanayo's and AxoNN's papers do not say how they cut, and
+layers, which for GPT-2 takes the time of three layers. Hanayo's and AxoNN's papers do not say how they cut, and
 their stages are taken to be equally long: with the head on the last of 48 stages, AxoNN's lowest
 share of the peak would be 43 %, where the paper measured 49 %.`,
     `Chimera-wave on 8 workers is taken as two one-wave pipelines of 4 workers, as Figure 5 of Hanayo's

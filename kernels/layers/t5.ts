@@ -229,7 +229,7 @@ function feedForward(g: LayerGraph, x: Value, sizes: Sizes, name: string): Value
   });
 }
 
-/** Returns the layers of a block, by what they do. */
+/** Returns the layers of a block, from their builds by name. */
 const layersOfBlock = <X extends Handed>(
   stack: Stack,
   index: number,

@@ -88,7 +88,7 @@ export function split<T>(steps: readonly T[], at: readonly number[]): T[][] {
 /** Returns the steps that each layer computes again, and the steps that read a weight. */
 function localSteps({ steps, inputs, weights }: FoldedFile) {
   const total = steps.reduce((sum, { work }) => sum + work, 0);
-  /** What a value is made of; it is local if each layer can compute it again. */
+  /** The origin of a value; it is local if each layer can compute it again. */
   const outside = (name: string) => (
     { field: inputs.has(name), weight: weights.has(name), isLocal: true, work: 0 }
   );

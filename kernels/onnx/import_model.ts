@@ -242,9 +242,10 @@ function neededOf(folded: FoldedFile, output: string): FoldedFile {
  *
  * Its parameters are the f32 initializers of the file, with their names. Statistics of batch
  * normalizations and weights in `frozen` are not trained. Initializers without a gradient, such as
- * masks of attention, are constants, and so are those that PyTorch's exporter does not mark as
- * parameters. Fields of a micro-batch have the names of the file's inputs; int64 inputs have int32
- * fields. Dropout is that of the file: none if it was exported for inference.
+ * masks of attention, are constants. If PyTorch's exporter has marked parameters, initializers that
+ * are neither parameters nor computed from them are constants, too. Fields of a micro-batch have the
+ * names of the file's inputs; int64 inputs have int32 fields. Dropout is that of the file: none if it
+ * was exported for inference.
  *
  * @param bytes the file, of opset 9 to 23.
  * @throws {TypeError} when it is not an ONNX file, an open size is not given, or an operation is not

@@ -16,7 +16,7 @@ import { MAILBOX_ORDERS, type MailboxOrder, readinessPolicy } from "../policies.
 const WEIGHT_BACKLOG = 2;
 
 /**
- * Fills in what is not given: BFW for two workers and more, with M = D and K = 2.
+ * Fills in missing options: BFW for two workers and more, with M = D and K = 2.
  *
  * @returns with the options M, the `limit` in activations of one stage and the largest micro-batch, K, the
  * `weightBacklog`, and the micro-batches in flight.

@@ -131,7 +131,7 @@ function moved(from: string, to: string): NonNullable<Forgery["manifest"]> {
   };
 }
 
-/** An index that says something else. */
+/** An index with other contents. */
 const said = (from: string, to: string) => ({ index: (text: string) => text.replace(from, to) });
 
 const both = { dtype: "F32", shape: SHAPE, data: new Float32Array(6) } as const;

@@ -181,7 +181,7 @@ folderTest("a Parquet file is a table of its columns; a hostile one is refused",
   assert.deepEqual(images.row(0), { pixels: Float32Array.of(10 / 255, 20 / 255) });
   const find = (...values: number[]) =>
     PARQUET.findIndex((_, at) => values.every((value, i) => PARQUET[at + i] === value));
-  // The number of rows, 3, and that of values of the first page, 2, as they are in the file.
+  // Places of the number of rows, 3, and of the number of values of the first page, 2.
   const rows = find(0x16, 6, 0x19, 0x2c) + 1, values = find(0x2c, 0x15, 4) + 2;
   // The compression of the column x; 14 is LZ4_RAW.
   const codec = find(0x19, 0x18, 1, "x".charCodeAt(0), 0x15) + 5;
@@ -395,7 +395,7 @@ folderTest("damaged and hostile images are refused by name before decoding", asy
   await Deno.mkdir(join(folder, "a"));
   await Deno.writeFile(join(folder, "a/1.jpg"), jpeg);
   const { pixels } = (await Dataset.readImages(folder, jpegSchema)).row(0);
-  // The encoder loses little of what it is given.
+  // The encoder loses little of its input.
   const off = Array.from(pixels as Float32Array, (value, i) => {
     const [channel, pixel] = [Math.floor(i / 4096), i % 4096];
     return Math.abs(255 * value - data[4 * pixel + channel]!);

@@ -136,7 +136,7 @@ export {
 } from "./stage/options.ts";
 export { type Bucket, BUCKET_SIZE, flatLength, type FlatRange } from "./stage/parameters.ts";
 export { openPool, type SlotPool } from "./stage/pool.ts";
-export { type ForwardResult, openStage, planLibrary, Stage } from "./stage/stage.ts";
+export { compileStage, type ForwardResult, openStage, planLibrary, Stage } from "./stage/stage.ts";
 export { type StageState, withAliases } from "./stage/state.ts";
 export { describeOnnx, type OnnxDescription } from "./onnx/import_model.ts";
 export { layoutSafetensors } from "./data/safetensors.ts";

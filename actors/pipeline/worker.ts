@@ -242,10 +242,7 @@ export const pipelineWorker: ActorFactory<WorkerInit, WorkerMessage> = async (ct
 
 async function openWorker(ctx: Context<WorkerMessage>, whole: WorkerInit): Promise<Worker> {
   const init = withoutStates(whole);
-  // Steps of an isolate do not overlap, so nothing else could be done while a kernel computes.
-  const options = { ...init.device, isBlocking: true };
-  const { isKept } = init;
-  const { device, stages, leave } = await takeDevice(init.device.name, options, isKept);
+  const { isKept } = init, { device, stages, leave } = await takeDevice(init.device, isKept);
   let isFrozen = () => false;
   // The state of a frozen worker is that of all workers after the last step.
   ctx.defer(() => leave(isFrozen() ? openStages : undefined));

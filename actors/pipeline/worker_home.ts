@@ -5,7 +5,8 @@
  * @module
  */
 
-import { type Device, type DeviceOptions, openDevice } from "../../kernels/mod.ts";
+import { compileStage } from "../../kernels/internal.ts";
+import { type Device, openDevice } from "../../kernels/mod.ts";
 import type { ActorFactory, ActorRef, ActorSpec, Reply } from "../runtime/mod.ts";
 import type { WorkerMessage } from "./protocol.ts";
 import type { OpenCopy, StageCopies } from "./stage_copies.ts";
@@ -19,6 +20,12 @@ export type HomeMessage =
     readonly made: ActorSpec<WorkerInit, WorkerMessage>;
     readonly init: WorkerInit;
     readonly capacity: number;
+  }
+  /** Answered with true when the kernels of workers, of which one may start here, are compiled. */
+  | {
+    readonly type: "WarmUp";
+    readonly made: ActorSpec<WorkerInit, WorkerMessage>;
+    readonly workers: readonly WorkerInit[];
   }
   /** Answered when the worker has ended: true if the home keeps its stages. */
   | { readonly type: "StopWorker" }
@@ -47,11 +54,11 @@ let kept: KeptDevice[] | undefined;
  * @param isKept True to take the stages of that worker, too.
  */
 export async function takeDevice(
-  name: string,
-  options: DeviceOptions,
+  { name, ...choice }: WorkerInit["device"],
   isKept = false,
 ): Promise<Pick<KeptDevice, "device" | "stages"> & { leave(stages?: OpenStages): void }> {
-  const key = JSON.stringify([name, options]);
+  // Steps of an isolate do not overlap, so nothing else could be done while a kernel computes.
+  const options = { ...choice, isBlocking: true }, key = JSON.stringify([name, options]);
   const at = kept?.findIndex((one) => one.key === key) ?? -1;
   const known = at < 0 ? undefined : kept!.splice(at, 1)[0]!;
   const device = known?.device ?? await openDevice(name, options);
@@ -82,6 +89,15 @@ export const workerHome: ActorFactory<undefined, HomeMessage> = (ctx) => {
       // A failure that is watched does not end the home.
       ctx.watch(worker, () => ({ type: "WorkerEnded" }));
       ctx.reply(worker);
+    },
+    async WarmUp({ made, workers }) {
+      await import(made.module);
+      for (const { device: choice, held, mirrors = [], stage } of workers) {
+        const { device, leave } = await takeDevice(choice);
+        for (const { program } of [...held, ...mirrors]) await compileStage(device, program, stage);
+        leave();
+      }
+      ctx.reply(true);
     },
     StopWorker() {
       if (!worker) return ctx.reply(false);

@@ -17,6 +17,9 @@ type Spawned = ActorRef<WorkerMessage>;
 /** The time in which an empty home answers, in milliseconds. */
 const ANSWER_MS = 2000;
 
+/** The time after the start of workers until a spare home starts, in milliseconds. */
+const SPARE_MS = 1000;
+
 /** Options of {@linkcode Homes}. */
 interface HomesOptions {
   /** Makes a system. */
@@ -25,6 +28,8 @@ interface HomesOptions {
   readonly isolate: PlaceName;
   /** Limit of their JavaScript heaps, in MiB. Default: V8's. */
   readonly memoryLimitMb?: number | undefined;
+  /** True to keep a spare home. */
+  readonly hasSpare: boolean;
 }
 
 /** An isolate for a worker. */
@@ -53,6 +58,9 @@ function describeStages({ held, mirrors = [], device, stage, halves }: WorkerIni
 export class Homes {
   #system: System | undefined;
   #homes: Home[] = [];
+  /** A home without a worker, which takes the place of the next ended home. */
+  #spare: Home | undefined;
+  #timer: ReturnType<typeof setTimeout> | undefined;
   #opened = 0;
 
   /** Makes no home yet. */
@@ -63,13 +71,13 @@ export class Homes {
     return this.#system ??= this.options.open();
   }
 
-  /** Starts homes until each worker has a home. A new home takes the place of an ended home. */
+  /** Starts homes until each worker has a home. The spare or a new one replaces an ended home. */
   prepare(workers: number): void {
     let missing = workers - this.#homes.filter(({ isGone }) => !isGone).length;
     this.#homes = this.#homes.flatMap((home) =>
-      !home.isGone ? home : missing-- > 0 ? this.#start() : []
+      !home.isGone ? home : missing-- > 0 ? this.#next() : []
     );
-    while (this.#homes.length < workers) this.#homes.push(this.#start());
+    while (this.#homes.length < workers) this.#homes.push(this.#next());
   }
 
   /**
@@ -101,6 +109,7 @@ export class Homes {
       const message = `${worker} failed at its start: ${reason.message}`;
       throw new WorkerLostError({ worker, kind: "exit", message, isWedged });
     }
+    if (this.options.hasSpare) this.#keepSpare(made, init.workers.map(withoutStates));
     const spawned = answers.map((one) => (one as PromiseFulfilledResult<Spawned>).value);
     return { ...init, workers: init.workers.map(withoutStates), spawned };
   }
@@ -123,7 +132,8 @@ export class Homes {
   /** Ends all homes; others may be started later. */
   async close(): Promise<void> {
     const system = this.#system;
-    this.#system = undefined;
+    clearTimeout(this.#timer);
+    this.#system = this.#spare = undefined;
     this.#homes = [];
     await system?.stop();
   }
@@ -135,6 +145,27 @@ export class Homes {
 
   #ask<R>({ ref }: Home, message: HomeMessage, timeoutMs: number): Promise<R> {
     return this.system.ask<HomeMessage, R>(ref, message, { lane: "control", timeoutMs });
+  }
+
+  /** Returns a home for a worker: the spare, if it is there. */
+  #next(): Home {
+    const spare = this.#spare;
+    this.#spare = undefined;
+    return spare?.isGone === false ? spare : this.#start();
+  }
+
+  /** Starts a spare with the kernels of workers, when their first steps are over. */
+  #keepSpare(made: SupervisorInit["worker"] & object, workers: readonly WorkerInit[]): void {
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(async () => {
+      const spare = this.#spare = this.#spare?.isGone === false ? this.#spare : this.#start();
+      const isWarm = await this.#ask<boolean>(spare, { type: "WarmUp", made, workers }, Infinity)
+        .catch(() => false);
+      // One that is lost later is replaced, one that cannot start is not.
+      if (isWarm) {
+        this.system.watch(spare.ref, () => spare === this.#spare && this.#keepSpare(made, workers));
+      }
+    }, SPARE_MS);
   }
 
   #start(): Home {

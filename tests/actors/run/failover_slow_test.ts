@@ -1,5 +1,6 @@
 /** A run that loses a worker moves to the others, with the same bits, and takes one step again. */
 
+import { delay } from "@std/async/delay";
 import assert from "node:assert/strict";
 import type { TrainOptions } from "../../../actors/options/train_options.ts";
 import { RunData } from "../../../actors/run/data.ts";
@@ -81,6 +82,29 @@ Deno.test("a lost worker is replaced until its retries end, and a loss of the on
   assert.deepEqual(depths, [[4, 2], [4, 3]]);
   assert.deepEqual(eventsOf(run.events, "failure").map(({ actor }) => actor), ["worker-1"]);
   assert.deepEqual(run.bits, (await outcome(SIZES, { ...options, runtime: "serial" })).bits);
+});
+
+Deno.test("a spare process takes the place of a lost one", async () => {
+  const { microBatches } = SIZES, steps = 6, before = startsSoFar(), lines: string[] = [];
+  async function* data() {
+    for (const [i, batch] of batchesOf(SIZES, 64).entries()) {
+      while (i === microBatches && startsSoFar() - before < 3) await delay(20);
+      yield batch;
+    }
+  }
+  const faults = [24, 40].map((afterActions) =>
+    ({ worker: 1, afterActions, kind: "exit" }) as const
+  );
+  const run = train({
+    ...{ ...RUN, schedule: "1f1b", buddy: true, isolation: "process", clip: 0, retries: 2, faults },
+    ...{ model: gpt2(SIZES, SIZES.microBatch), data: data(), steps, microBatches },
+    announce: (line) => void lines.push(line),
+  });
+  await Array.fromAsync(run);
+  const lost = lines.flatMap((line) =>
+    /the process of "(home-\d)" has ended/.exec(line)?.[1] ?? []
+  );
+  assert.deepEqual(lost, ["home-1", "home-2"]);
 });
 
 const MODULE = new URL("../pipeline/flipped_stage.ts", import.meta.url).href;

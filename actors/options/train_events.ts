@@ -64,7 +64,7 @@ export interface StagePlan {
   readonly workers: readonly number[];
   /** Names of its layers; a block that is whole on it has one. */
   readonly layers: readonly string[];
-  /** Trained numbers on it. */
+  /** Numbers in its parameters, frozen ones included. */
   readonly parameters: number;
   /** Its share of the model's estimated work, 0 to 1. */
   readonly costShare: number;
@@ -76,8 +76,10 @@ export interface StagePlan {
 export interface Plan {
   /** The model's name. */
   readonly model: string;
-  /** Trained numbers in the whole model. */
+  /** Numbers in the parameters of the whole model, frozen ones included. */
   readonly parameters: number;
+  /** Numbers in its trained parameters. */
+  readonly trained: number;
   /** The schedule's name. */
   readonly schedule: string;
   /** Name of the runtime. */

@@ -251,14 +251,16 @@ export function describePlan(
       held.some((one) => one.stage === stage) ? [worker] : []
     ),
     layers: namesOf(program.layers, model.layers),
-    parameters: program.layers.flatMap(({ program: index }) => program.programs[index]!.parameters)
-      .reduce((sum, { shape }) => sum + elementCount(shape), 0),
+    parameters: elementsOf(parametersOf(program)),
     costShare: costOf(program) / total,
     activationBytes: bytesOfMicroBatch(activationBytes(program, optionsOf(compiled, stage))),
   }));
   return {
     model: model.name,
     parameters: stages.reduce((sum, { parameters }) => sum + parameters, 0),
+    trained: elementsOf(
+      compiled.programs.flatMap(parametersOf).filter(({ frozen }) => !frozen),
+    ),
     schedule: schedule.name,
     runtime,
     device,
@@ -273,6 +275,12 @@ export function describePlan(
     layout: formatLayout(model.layers, startsOf(model, schedule.stages)),
   };
 }
+
+const parametersOf = ({ layers, programs }: StageProgram) =>
+  layers.flatMap(({ program }) => programs[program]!.parameters);
+
+const elementsOf = (parameters: ReturnType<typeof parametersOf>) =>
+  parameters.reduce((sum, { shape }) => sum + elementCount(shape), 0);
 
 const bytesOfMicroBatch = (bytes: ReturnType<typeof activationBytes>) =>
   bytes.perMicroBatch + bytes.perBackward;

@@ -4,6 +4,7 @@
  * @module
  */
 
+import { existsSync } from "node:fs";
 import { basename, join, resolve } from "node:path";
 import { folderEntries } from "../../actors/checkpoints/format.ts";
 import { isObject } from "../../actors/options/file_schema.ts";
@@ -107,7 +108,9 @@ export const runsCommand: Command = defineCommand({
   run: async ({ flags, words }, { begin }) => {
     const [folder = RUNS_FOLDER] = words, received = words.map(inOneLine).join(" ");
     ensure(words.length < 2, `Cannot list runs: one folder may be named, received ${received}`);
-    const paths = await runsIn(runPath(folder));
+    const path = runPath(folder), must = `${inOneLine(folder)} must be a folder, received none`;
+    ensure(words.length === 0 || existsSync(path), `Cannot list runs: ${must}`);
+    const paths = await runsIn(path);
     begin();
     const summaries: RunSummary[] = [];
     for (const path of paths) {

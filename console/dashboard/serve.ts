@@ -114,9 +114,9 @@ export class Streams implements Disposable {
 }
 
 const HOST = "127.0.0.1";
-/** Minimum interval of updates. */
-const UPDATE_EVERY_MS = 250;
-/** Updates take at most 1/UPDATE_SHARE of the time. */
+/** Minimum and maximum interval of updates. */
+const UPDATE_EVERY_MS = 250, UPDATE_MOST_MS = 5000;
+/** Between the two, updates take at most 1/UPDATE_SHARE of the time. */
 const UPDATE_SHARE = 100;
 /** Time limit of the last updates. */
 const LAST_UPDATE_MS = 1000;
@@ -241,7 +241,8 @@ function repeat(update: () => void): () => void {
     timer = setTimeout(() => {
       const start = performance.now();
       update();
-      schedule(Math.max(UPDATE_EVERY_MS, UPDATE_SHARE * (performance.now() - start)));
+      const waitMs = UPDATE_SHARE * (performance.now() - start);
+      schedule(Math.min(UPDATE_MOST_MS, Math.max(UPDATE_EVERY_MS, waitMs)));
     }, afterMs);
     Deno.unrefTimer(timer);
   };

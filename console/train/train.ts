@@ -471,10 +471,11 @@ const count = (n: number, what: string) =>
 
 /** Formats the plan before the run. */
 function planLines(plan: Plan): string[] {
-  const { stages, replicas } = plan;
+  const { stages, replicas, parameters, trained } = plan;
   const copies = replicas > 1 ? `, ${replicas} replicas` : "";
+  const part = trained < parameters ? ` (${trained.toLocaleString("en-US")} trained)` : "";
   return [
-    `${plan.model}: ${count(plan.parameters, "parameter")}, ${
+    `${plan.model}: ${count(parameters, "parameter")}${part}, ${
       count(stages.length, "stage")
     }${copies}`,
     ...stages.map(({ stage, workers, layers, parameters, costShare }) =>

@@ -362,10 +362,16 @@ export function readOnnx(bytes: Uint8Array, external: ExternalFiles): OnnxGraph 
     const name = graph.sparseInitializer[0]!.values?.name ?? "";
     throw importError("its initializers must be dense", `the sparse ${quoted(name)}`);
   }
-  const initializers = new Map(graph.initializer.map((tensor) => {
-    const name = tensor.name ?? "";
-    return [name, readTensor(tensor, `the initializer ${quoted(name)}`, external)];
-  }));
+  const initializers = new Map<string, Constant>();
+  for (const tensor of graph.initializer) {
+    const { name = "" } = tensor, what = `the initializer ${quoted(name)}`;
+    assertImport(
+      !initializers.has(name),
+      "its initializers must have different names",
+      `${quoted(name)} twice`,
+    );
+    initializers.set(name, readTensor(tensor, what, external));
+  }
   return {
     nodes: graph.node.map((node) => upgradeNode(readNode(node, external), version)),
     inputs: graph.input.filter(({ name }) => !initializers.has(name ?? "")).map(readInput),

@@ -14,7 +14,7 @@ import { compileModel, gpt2 } from "../../../kernels/mod.ts";
 import { initialValues, isLora } from "../../../kernels/internal.ts";
 import { atDepth } from "../../depth.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";
-import { batchesOf, type Outcome, outcome, type Sizes, SMALL, trained } from "../runs.ts";
+import { batchesOf, eventsOf, type Outcome, outcome, type Sizes, SMALL, trained } from "../runs.ts";
 
 const SIZES: Sizes = { ...SMALL, hidden: 16, seq: 8, vocab: 32, microBatches: 4, steps: 3 };
 const LORA = { rank: 2, alpha: 4, target: ["c_attn", "mlp.c_proj"] };
@@ -38,6 +38,9 @@ Deno.test("only the adapter is trained, and its first step has the loss of the b
   const own = weightsOf(adapted, true);
   assert.equal(own.size, 2 * 2 * SIZES.layers);
   for (const [name, values] of own) assert.ok(values.every((value) => value !== 0), name);
+  const [{ plan }] = eventsOf(adapted.events, "plan") as [TrainEvent & { readonly type: "plan" }];
+  assert.equal(plan.trained, [...own.values()].reduce((sum, { length }) => sum + length, 0));
+  assert.ok(plan.trained < plan.parameters);
 });
 
 Deno.test("every pipeline trains an adapter to the bits of the serial run", async () => {

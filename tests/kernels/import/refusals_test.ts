@@ -64,6 +64,16 @@ interface Refusal {
   readonly refusal: string;
 }
 
+Deno.test("two initializers of one name are refused", () => {
+  const bytes = onnxModel(line({ initializers: { ...W, v: W.w } }));
+  const at = bytes.findLastIndex((byte, i) => byte === 1 && bytes[i + 1] === "v".charCodeAt(0));
+  const changed = bytes.with(at + 1, "w".charCodeAt(0));
+  assert.match(
+    refusalOf(changed, { loss: "mse" })!,
+    / must have different names, received "w" twice$/,
+  );
+});
+
 Deno.test("each file that cannot be imported or trained is refused with the expected message", () => {
   assert.equal(refusalOf(onnxModel(line()), { loss: "mse" }), undefined);
   const given = goldenLines<Refusal>("refusals");

@@ -222,6 +222,8 @@ export interface PreparedRun extends
   readonly box?: OpenBlackBox | undefined;
   /** Isolation of each worker. */
   readonly isolation: PlaceName;
+  /** True if a spare process waits for the next loss. */
+  readonly hasSpare: boolean;
   /** The rank of each worker, where they live on ranks of MPI, and how those are reached. */
   readonly mpi: (MpiRunOptions & { readonly ranks: readonly number[] }) | undefined;
   /** The meeting place of the run's hosts. */

@@ -294,6 +294,8 @@ export interface RunMemoryOptions
   extends RowOptions, StateMemoryOptions, Pick<EngineOptions, "replicas" | "coarsening"> {
   /** Isolation of each worker. */
   readonly isolation: PlaceName;
+  /** True if a spare process waits for the next loss. */
+  readonly hasSpare?: boolean;
 }
 
 /** An actor that holds nothing. */
@@ -396,9 +398,9 @@ function chunkBytes(options: RunMemoryOptions, index: number): number {
   return 3 * Math.min(all, CHUNKS_IN_TRANSIT * coarsening * bucket);
 }
 
-/** Returns the memory of the supervisor and its program. */
+/** Returns the memory of the supervisor and its program, and of a spare process. */
 function planSupervisor(options: RunMemoryOptions): ActorBytes {
-  const { compiled, schedule, replicas, devices: [{ name }], runtime } = options;
+  const { compiled, schedule, replicas, devices: [{ name }], runtime, hasSpare } = options;
   const library = libraryBytes(name), isLocal = runtime === "local";
   const taken = replicas * schedule.microBatches, stepBytes = taken * fieldBytes(compiled);
   const overhead = overheadBytes(taken, bytesOfFields(compiled).length);
@@ -409,7 +411,8 @@ function planSupervisor(options: RunMemoryOptions): ActorBytes {
     fields: 2 * stepBytes + keptSteps,
     sums: rowBytes(options),
     state: snapshot + state,
-    runtime: PROCESS_BYTES + library.process + (isLocal ? library.isolate : 0),
+    runtime: PROCESS_BYTES + library.process + (isLocal ? library.isolate : 0) +
+      (hasSpare ? placeBytes("process", library) : 0),
   };
 }
 

@@ -372,7 +372,7 @@ export async function openEngine(
   onResize: Hosts["onResize"] = () => {},
 ): Promise<Recovery> {
   const prepared = run.mpi ? await onRanks(run, run.mpi) : run;
-  const { runtime, model: { parameters }, checkpoint, lent, retries } = prepared,
+  const { runtime, model: { parameters }, checkpoint, lent, hasSpare } = prepared,
     isSerial = runtime === "serial";
   const isolate = runtime === "local" ? "local" : prepared.isolation;
   const shapes = stateShapes(parameters, prepared);
@@ -380,7 +380,7 @@ export async function openEngine(
   const memoryLimitMb = heapLimitOf(prepared, isolate),
     open = () => newSystem({ ...prepared, observer: prepared.box?.observer });
   const homes = outlivesMoves(prepared, isolate)
-    ? new Homes({ open, isolate, memoryLimitMb, hasSpare: isolate === "process" && retries > 0 })
+    ? new Homes({ open, isolate, memoryLimitMb, hasSpare })
     : undefined;
   const openOf = (run: PreparedRun) => async (state: StateOf<TensorSource>) => {
     if (isSerial) return await openSerial(prepared);

@@ -330,6 +330,8 @@ export async function prepareRun(options: RunOptions): Promise<PreparedRun> {
     ? runtime
     : isolationFor(runtime, filled.isolation, device.name);
   const compiled = planRun(servable, schedule, device.name), { predictions } = options.model;
+  const hasSpare = freezes && isolation === "process" && filled.retries > 0 && !options.system &&
+    device.name !== "webgpu";
   const { model, stage, halves } = compiled;
   const note = runtime === "serial" ? undefined : skipTrafficNote(compiled, schedule);
   if (note) announce(note);
@@ -361,11 +363,12 @@ export async function prepareRun(options: RunOptions): Promise<PreparedRun> {
       ...{ runtime, replicas },
       on: computedOn(devices),
       share: shareCores(options, runtime, workers, device.name),
-      run: planRunMemory({ ...filled, ...chosen, compiled, devices, isolation }),
+      run: planRunMemory({ ...filled, ...chosen, compiled, devices, isolation, hasSpare }),
     }),
     devices,
     stage,
     isolation,
+    hasSpare,
     checkpoint,
     journal,
     isSharded: checkpoint !== undefined && mpi !== undefined && !mpi.gather,

@@ -238,6 +238,9 @@ Deno.test("a run in all is its stages and what each actor holds beside them", ()
   assert.ok(stages < 0.6 * totalMemory(serial.compiled.memory));
   // One copy's gradients on the host, and the sum of both.
   assert.equal(serial.supervisor.sums, serial.gradients);
+  const processes = { replicas: 2, isolation: "process" }, alone = planOf(processes);
+  const { totalBytes } = planOf({ ...processes, hasSpare: true });
+  assert.equal(totalBytes - alone.totalBytes, alone.workers[0]!.runtime);
 });
 
 Deno.test("the activations in transit are those in flight; none leave the last stage", () => {

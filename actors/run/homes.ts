@@ -38,6 +38,8 @@ interface Home {
   /** True if it may have a worker. A home that is still starting has none and does not answer yet. */
   isTaken: boolean;
   isGone: boolean;
+  /** True if it was a spare that has compiled the kernels. */
+  isWarm?: boolean;
   /** The stages of its worker. */
   stages?: string;
   /** True if it keeps them open, with the weights and moments of the last step. */
@@ -117,7 +119,8 @@ export class Homes {
   /** Ends all workers; homes that answer remain, and keep the stages of workers that were frozen. */
   async empty(): Promise<void> {
     await Promise.all(this.#homes.map(async (home) => {
-      if (home.isGone || !home.isTaken) return;
+      // A spare may have been stopped since it was warm.
+      if (home.isGone || !(home.isTaken || home.isWarm)) return;
       home.isKept = await this.#ask<boolean>(home, { type: "StopWorker" }, ANSWER_MS)
         .catch(async () => (await this.#end(home), false));
       home.isTaken = false;
@@ -159,10 +162,10 @@ export class Homes {
     clearTimeout(this.#timer);
     this.#timer = setTimeout(async () => {
       const spare = this.#spare = this.#spare?.isGone === false ? this.#spare : this.#start();
-      const isWarm = await this.#ask<boolean>(spare, { type: "WarmUp", made, workers }, Infinity)
+      spare.isWarm = await this.#ask<boolean>(spare, { type: "WarmUp", made, workers }, Infinity)
         .catch(() => false);
       // One that is lost later is replaced, one that cannot start is not.
-      if (isWarm) {
+      if (spare.isWarm) {
         this.system.watch(spare.ref, () => spare === this.#spare && this.#keepSpare(made, workers));
       }
     }, SPARE_MS);

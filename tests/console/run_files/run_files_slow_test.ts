@@ -229,6 +229,7 @@ folderTest("runs without --out get separate folders, also at the same time", asy
   }
 
   await Deno.mkdir(join(folder, "gpt-1")); // another folder of that name, such as one of data
+  await Deno.mkdir(join(folder, "empty"));
   const data = words`${train.slice(1)} --steps 2 --trace t.json`.join(" ");
   const lines = [
     ...["plot gpt-1", "compare gpt-1 gpt-2", "runs gpt-1", `train --resume gpt-1 ${data}`],

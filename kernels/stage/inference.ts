@@ -444,7 +444,8 @@ export interface GenerateOptions extends SampleOptions {
   /**
    * Number of tokens by which the window moves when the context exceeds `seq` tokens, from 1 to `seq`;
    * the new window is computed from scratch. Default 1: each token sees all `seq` before it. With
-   * more it sees at least `seq` − `slide` + 1 of them, and a token costs less.
+   * more it sees at least `seq` − `slide` + 1 of them, and a token costs less. The first token sees
+   * `seq` tokens of a longer prompt.
    */
   readonly slide?: number;
 }
@@ -494,8 +495,9 @@ export async function* generate(device: Device, options: GenerateOptions): Async
   const model = await openDecoder(device, decoder, weights);
   try {
     // `start`: the first token in the window; `seen`: tokens of the window that are cached.
-    for (let i = 0, start = 0, seen = 0; i < tokens; i++) {
-      if (context.length - start > seq) [start, seen] = [context.length - seq + slide - 1, 0];
+    let start = Math.max(0, prompt.length - seq), seen = 0;
+    for (let i = 0; i < tokens; i++) {
+      if (context.length - start > seq) [start, seen] = [start + slide, 0];
       const logits = await model.logits(context.slice(start), seen);
       seen = context.length - start;
       const id = sample(logits, options, (generator.next() >>> 0) / 2 ** 32);

@@ -110,18 +110,21 @@ async function compareLogits(device: Device, one: Case, whole: Whole, prompts: r
   assert.equal(device.allocatedBytes, held);
 }
 
-/** The tokens that are drawn, also beyond the context. */
+/** The tokens that are drawn, also beyond the context, and after a prompt that is longer than it. */
 async function compareTokens(device: Device, one: Case, whole: Whole): Promise<void> {
   const { architecture, config } = one, weights = weightsOf(one), { seq } = CONFIG;
-  const options = { architecture, config, weights, prompt: [3, 5, 8], tokens: 24, seed: 2 };
-  for (const [temperature, slide] of [[0, 1], [1, 9]] as const) {
-    const got = await Array.fromAsync(generate(device, { ...options, temperature, slide }));
-    const generator = substream(2, "generate"), context = [...options.prompt];
-    for (let i = 0, start = 0; i < options.tokens; i++) {
-      if (context.length - start > seq) start = context.length - seq + slide - 1;
+  const options = { architecture, config, weights, tokens: 24, seed: 2 };
+  const short = [3, 5, 8], long = Array.from({ length: seq + 7 }, (_, i) => i % 11);
+  const cases = [[0, 1, short], [1, 9, short], [0, seq, long]] as const;
+  for (const [temperature, slide, prompt] of cases) {
+    const got = await Array.fromAsync(generate(device, { ...options, prompt, temperature, slide }));
+    const generator = substream(2, "generate"), context = [...prompt];
+    for (let i = 0, start = Math.max(0, prompt.length - seq); i < options.tokens; i++) {
+      if (context.length - start > seq) start += slide;
       const logits = (await whole(context.slice(start))).at(-1)!;
       context.push(draw(logits, temperature, (generator.next() >>> 0) / 2 ** 32));
     }
-    assert.deepEqual(got, context.slice(3), `temperature ${temperature}, slide ${slide}`);
+    const kept = context.slice(prompt.length);
+    assert.deepEqual(got, kept, `temperature ${temperature}, slide ${slide}`);
   }
 }

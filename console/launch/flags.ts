@@ -148,6 +148,9 @@ export async function readLaunchRequest(
       `Cannot launch: the command must follow --, received ${words.join(" ")} before it`,
     );
   }
+  if (script === "") {
+    throw new TypeError('Cannot launch: --slurm must be followed by FILE or nothing, received ""');
+  }
   if (command.length === 0) {
     throw new TypeError("Cannot launch: a command must follow --, such as -- train, received none");
   }
@@ -200,13 +203,9 @@ async function ofTrain(flags: LaunchFlags, args: readonly string[], made: Dispos
   };
 }
 
-/**
- * Returns a numbered run folder. For a Slurm script the folder is kept, because it stays empty until
- * Slurm runs the script. With `--print` the folder is not created.
- */
+/** Returns a numbered run folder. With `--print` the folder is not created. */
 function newFolder(model: string, flags: LaunchFlags, made: DisposableStack): string {
-  if (flags.print) return nextRunFolder(model);
-  return flags.slurm ? makeRunFolder(model).path : made.use(makeRunFolder(model)).path;
+  return flags.print ? nextRunFolder(model) : made.use(makeRunFolder(model)).path;
 }
 
 async function overwriteFolder(out: string, { checkpoint, flags }: TrainRequest): Promise<void> {

@@ -34,6 +34,7 @@ import {
   placeRanks,
   readHosts,
   shellLine,
+  shellWord,
   slurmScript,
 } from "./launcher.ts";
 import {
@@ -365,7 +366,11 @@ export async function launchCommand(
   const hasCheckpoint = out !== undefined && !(isOnlyShown && request.overwrite) &&
     await newestStep(out) !== undefined;
   const first = shellLine(lineOf(hasCheckpoint));
-  if (flags.slurm) return writeScript(request, launcher, args, first), 0;
+  if (flags.slurm) {
+    writeScript(request, launcher, args, first);
+    made.move(); // the run folder stays empty until Slurm runs the script
+    return 0;
+  }
   if (flags.print) return print(first), 0;
   printError(first);
   begin("the job");
@@ -420,6 +425,6 @@ function writeScript(
   if (script === undefined || flags.print) print(text.trimEnd());
   else {
     writeOutput(script, text);
-    printError(`Wrote ${script}; submit it with: sbatch ${script}`);
+    printError(`Wrote ${script}; submit it with: sbatch ${shellWord(script)}`);
   }
 }

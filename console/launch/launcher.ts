@@ -325,7 +325,7 @@ function networkOf(name: string | undefined): Record<string, string> {
 }
 
 /** Quotes a word for a shell. */
-const shellWord = (word: string): string =>
+export const shellWord = (word: string): string =>
   /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
 
 /** Formats a command line for a shell. */

@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
+import { nextRunFolder } from "../../../actors/run_folder/read.ts";
 import { launchCommand } from "../../../console/launch/launch.ts";
 import { folderTest } from "../../in_folder.ts";
 import { Capture, ROOT } from "../command.ts";
@@ -93,6 +94,11 @@ folderTest("a job that cannot be launched is refused in one sentence", async (fo
     assert.equal(stdout, "");
     return code.message;
   }, { FOLDER: folder });
+  // A script that is not written leaves no folder of a run.
+  const next = nextRunFolder("mlp");
+  const { code } = await launch(paths.none, ["--slurm", ...job("--model", "mlp")]);
+  assert.ok(code instanceof Error);
+  assert.equal(nextRunFolder("mlp"), next);
 });
 
 /** A fake launcher of Open MPI that runs a script. */

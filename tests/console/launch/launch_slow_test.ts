@@ -154,10 +154,11 @@ exec mpirun.mpich -n "$tasks" "$@"
 const MPICH = { isThere: isThere(LAUNCHERS[0]!), reason: "MPICH" };
 
 folderTest("the script for sbatch starts ranks with srun, also when one died", async (folder) => {
-  const script = join(folder, "job.sh"), out = join(folder, "out");
+  const script = join(folder, "a job.sh"), out = join(folder, "out");
   const flags = ["--mpi", "mpich", "--max-restarts", "2", "--slurm", script, "--"];
   const written = await runTroupe(["launch", ...flags, ...SMALL_JOB, ...STEPS, "--out", out]);
-  assert.equal(written.code, 0, written.stderr);
+  const next = `Wrote ${script}; submit it with: sbatch '${script}'\n`;
+  assert.deepEqual([written.code, written.stderr], [0, next]);
   const text = await Deno.readTextFile(script);
   assert.match(text, /^#!\/bin\/bash\n#SBATCH/);
   assert.match(text, /^# {3}srun --ntasks=2 --mpi=pmi2 /m);

@@ -47,7 +47,7 @@ export async function openRunJournal(
   { path, payloads = false, configuration, program = [], whenFull = "go-on" }: RunJournal,
   announce: (line: string) => void,
 ): Promise<OpenJournal> {
-  await checkWritable(path);
+  await checkJournalFile(path);
   const full = new AbortController();
   let hasFailed = false;
   const onFailure = (error: Error) => {
@@ -97,7 +97,8 @@ export function assertWritten(
   );
 }
 
-async function checkWritable(path: string): Promise<void> {
+/** Makes sure, before a run, that its journal can be written. */
+export async function checkJournalFile(path: string): Promise<void> {
   try {
     const known = await Deno.stat(path).catch(() => undefined);
     if (known?.isFifo) throw new TypeError("a pipe"); // opening a pipe waits for its other end

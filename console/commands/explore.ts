@@ -4,6 +4,7 @@
  * @module
  */
 
+import { checkJournalFile } from "../../actors/run/run_journal.ts";
 import { type Example, findExample } from "../../actors/simulated_training/simulated_training.ts";
 import {
   delay,
@@ -93,6 +94,7 @@ export const exploreCommand: Command = defineCommand({
       !strategy.isExhaustive || !flags.faults,
       `Cannot explore ${name}: --faults must be left out with --strategy ${strategy.name}`,
     );
+    if (flags.journal !== undefined) await checkJournalFile(flags.journal);
     begin();
     const options: ExploreOptions<unknown> = {
       configuration: example.configuration,

@@ -281,7 +281,7 @@ function nameFlags(said: Values, flags: Flags, where: string): Values {
     if (name === undefined || TYPED_ONLY.includes(name)) {
       throw new TypeError(
         `Cannot read ${where}: every name in it must be one of the flags, received ${quoted(key)}${
-          meantFlag(key, flags)
+          name === undefined ? meantFlag(key, flags) : `; --${name} must be typed`
         }`,
       );
     }

@@ -8,6 +8,7 @@
 import { checkFile } from "../command.ts";
 import { quoted } from "../terminal.ts";
 import type { LaunchFlags } from "./flags.ts";
+import { refusal } from "../../kernels/internal.ts";
 
 /** The death of a rank, as far as the launcher reports it. */
 export interface Death {
@@ -366,11 +367,16 @@ async function findMpi(wanted: MpiName | undefined) {
 }
 
 async function whoseIs(command: string): Promise<MpiName | undefined> {
+  const text = await versionOf(command) ?? "";
+  return (Object.keys(VERSIONS) as MpiName[]).find((name) => VERSIONS[name].test(text));
+}
+
+/** Returns what a program prints for `--version`; undefined if it is not installed. */
+async function versionOf(command: string): Promise<string | undefined> {
   try {
     const { stdout } = await new Deno.Command(command, { args: ["--version"], stdin: "null" })
       .output();
-    const text = new TextDecoder().decode(stdout);
-    return (Object.keys(VERSIONS) as MpiName[]).find((name) => VERSIONS[name].test(text));
+    return new TextDecoder().decode(stdout);
   } catch (error) {
     if (error instanceof Deno.errors.NotFound) return undefined;
     throw error;
@@ -399,6 +405,10 @@ export async function findLauncher(flags: LaunchFlags): Promise<Launcher> {
   const isInSlurm = Deno.env.has("SLURM_JOB_ID") && flags.hosts === undefined;
   const isSlurm = flags.slurm || (flags.launcher ?? (isInSlurm ? "srun" : "mpirun")) === "srun";
   if (isSlurm) {
+    const isRun = !flags.slurm && !flags.print;
+    if (isRun && await versionOf("srun") === undefined) {
+      throw refusal("launch", "srun of Slurm must be installed", "none", TypeError);
+    }
     const mpi = flags.mpi ?? (await findMpi(undefined)).name;
     return {
       mpi,

@@ -94,10 +94,12 @@ folderTest("a job that cannot be launched is refused in one sentence", async (fo
     assert.equal(stdout, "");
     return code.message;
   }, { FOLDER: folder });
-  // A script that is not written leaves no folder of a run.
+  // What is not started, or written as a script, leaves no folder of a run.
   const next = nextRunFolder("mlp");
-  const { code } = await launch(paths.none, ["--slurm", ...job("--model", "mlp")]);
-  assert.ok(code instanceof Error);
+  for (const [path, flag] of [[paths.none, "--slurm"], [paths.mpich, "--launcher=srun"]] as const) {
+    const { code } = await launch(path, [flag, ...job("--model", "mlp")]);
+    assert.match(`${code}`, /^TypeError: Cannot launch: .* must be installed, /);
+  }
   assert.equal(nextRunFolder("mlp"), next);
 });
 

@@ -89,7 +89,8 @@ export const LAUNCH_SYNTAX: CommandSyntax = {
   notes: [
     "--slurm may be followed by FILE. On Ctrl-C the job saves a checkpoint and ends.",
     "",
-    "Exit codes: 0 done; 1 a job that failed too often or never started; 2 bad input; 130 a signal.",
+    "Exit codes: 0 done; 1 a job that failed too often or never started; 2 bad input; 130 a signal;",
+    "for a command of your own without --out: that of mpirun or srun.",
   ],
 };
 

@@ -16,6 +16,7 @@ import {
   assertInput,
   type LoraOptions,
   measureSamples,
+  outputsOf,
   refusal,
   resolveDevice,
   withLora,
@@ -114,7 +115,8 @@ export async function loadModel(
   const { weights, kept } = await weightsOf(definition, run, sizes, ema);
   const classes = (kept.classes ?? {}) as LoadedModel["classes"];
   const modelFor = (samples: number) => modelOf(definition, samples, sizes, kept);
-  const { ties, predictions: each } = await modelFor(1), choice = await resolveDevice(device);
+  const one = await modelFor(1), { ties, predictions: each } = one;
+  const choice = await resolveDevice(device);
   const opened = await openDevice(choice.name, choice);
   const layersOf = async (samples: number) => {
     const model = await modelFor(samples);
@@ -122,7 +124,7 @@ export async function loadModel(
     const must = "it must have a loss beside build, or predicting layers";
     throw refusal(`load ${name}`, must, "neither", TypeError);
   };
-  let losses: Promise<Predictor> | undefined;
+  let losses: Promise<Predictor> | undefined, ofRow: number | undefined;
   try {
     const predict = await openPredictor(opened, layersOf, weights, ties);
     return {
@@ -132,18 +134,21 @@ export async function loadModel(
         if (!loss) throw refusal(`evaluate ${name}`, "it must have a loss", "none", TypeError);
         losses ??= openPredictor(
           opened,
-          async (one) => (await modelFor(one)).layers,
+          async (samples) => (await modelFor(samples)).layers,
           weights,
           ties,
         );
+        // A sample may have several losses, as of the tokens of a text.
+        if (typeof each === "number") ofRow ??= each / lossesOf(one);
         const outputs: Float32Array[] = [];
         let count = 0;
         for (const batch of batches) {
           const output = await (await losses)(batch);
           const [own] = measureSamples([output], definition.metrics, 1).losses;
-          count += typeof each === "number" ? each * own!.length : each(batch);
+          count += typeof each === "number" ? ofRow! * own!.length : each(batch);
           outputs.push(output);
         }
+        assertInput(outputs.length > 0, `evaluate ${name}`, "there must be a micro-batch", "none");
         const { losses: all, metrics } = measureSamples(outputs, definition.metrics, count);
         return { loss: meanLoss(all, count), ...metrics && { metrics } };
       },
@@ -169,6 +174,14 @@ export async function predict(
 ): Promise<Float32Array> {
   using model = await loadModel(definition, run, options);
   return await model.predict(input);
+}
+
+/** Returns the number of losses that a model returns for a micro-batch. */
+function lossesOf(model: BuiltModel): number {
+  const { layers, programs } = compileModel(model, "full");
+  const [output] = outputsOf(programs[layers.at(-1)!.program]!);
+  const values = new Float32Array(output!.shape[0]!);
+  return measureSamples([values], model.metrics, 1).losses[0]!.length;
 }
 
 /** Sizes of the data for a definition. */

@@ -10,9 +10,12 @@ import { loadModel, predict } from "../../../actors/run/load_model.ts";
 import { readMetrics } from "../../../actors/run_folder/metrics_file.ts";
 import {
   encodeSafetensors,
+  type Layer,
+  type Metric,
   openPredictor,
   openReference,
   readSafetensors,
+  type Value,
 } from "../../../kernels/mod.ts";
 import { folderTest } from "../../in_folder.ts";
 import type { TrainEvent } from "../../../actors/options/train_events.ts";
@@ -71,6 +74,29 @@ folderTest("metrics are those of the weights before the step, by hand", async (f
   assert.deepEqual(lines.at(-1)!.metrics, evaluation!.metrics);
   assert.deepEqual(lines[0]!.metrics, eventsOf(events, "step")[0]!.metrics);
   assert.equal(end.steps, 6);
+});
+
+Deno.test("a loaded model counts several predictions of a sample as training does", async () => {
+  const build: typeof MODEL.build = (options) => {
+    const layers = PLAIN.build(options) as Layer[], last = layers.at(-1)!;
+    const apart: Layer = {
+      ...last,
+      build: (g, x) => g.reshape(last.build(g, x) as Value, [-1, 1]),
+    };
+    const predictions = 2 * options.microBatch;
+    return { name: "rows", layers: [...layers.slice(0, -1), apart], predictions };
+  };
+  const row: Metric["terms"][string] = (g, y) => g.reshape(g.mul(y, y), [-1]);
+  const model = { name: "rows", build, loss: row, metrics: { row } };
+  const evaluation = { every: 6, batches: TABLE.inOrder(4) };
+  const { events, end } = await run({ model, evaluation });
+  const sizes = { point: 2, side: 2 };
+  using loaded = await loadModel(model, end.weights, { device: "reference", sizes });
+  const { loss, metrics } = eventsOf(events, "evaluation")[0]!;
+  assert.deepEqual(await loaded.evaluate(evaluation.batches), { loss, metrics });
+  await assert.rejects(loaded.evaluate([]), {
+    message: "Cannot evaluate rows: there must be a micro-batch, received none",
+  });
 });
 
 folderTest("any number of samples is predicted as the training graph does", async (folder) => {

@@ -298,7 +298,8 @@ async function placeOne(options: DataOptions): Promise<RunOptions> {
 function stepsOf({ steps, epochs, data, microBatches = 4, replicas = 1 }: DataOptions): number {
   if (epochs === undefined) return steps!;
   const { length } = isSource(data) ? data : {}, ofStep = microBatches * replicas;
-  const count = Math.floor(epochs * (length ?? 0) / ofStep);
+  // A length such as 49 / 3 is rounded, which must not cost a step.
+  const count = Math.floor(epochs * (length ?? 0) / ofStep * (1 + 2 ** -50));
   const found = `${epochs} of ${length} micro-batches`, must = "epochs must have a step at least";
   const received = length === undefined ? "data without a length" : found;
   assertInput(count >= 1, "train", `${must}, of ${ofStep} micro-batches`, received);

@@ -260,6 +260,8 @@ Deno.test("epochs are counted in whole steps of the data", async () => {
     (await trained({ model: MODEL, data: DATA, ...HOW, ...options })).end.steps;
   assert.equal(await stepsOf({ epochs: 1 }), 6);
   assert.equal(await stepsOf({ epochs: 2, microBatches: 5 }), 4, "24 micro-batches");
+  const parts = { data: { ...DATA, length: 1 / 49 }, epochs: 49, microBatches: 1 };
+  assert.equal(await stepsOf(parts), 1, "a length that is rounded");
   const refused = (options: object, message: RegExp) =>
     assert.rejects(trained({ model: MODEL, data: DATA, ...HOW, ...options } as never), { message });
   await refused({}, /^Cannot train: steps must be given, or epochs, received undefined$/);

@@ -210,17 +210,19 @@ function completeModel(
   built: BuiltModel | readonly AnyLayer[],
   { microBatch }: ModelOptions,
 ): BuiltModel {
-  if (!loss && "layers" in built) return built;
-  const predicting = "layers" in built ? built.layers : built;
-  if (!loss || !Array.isArray(predicting)) {
+  const own = Object(built) as Partial<BuiltModel>;
+  if (!loss && own.layers) return own as BuiltModel;
+  const predicting = own.layers ?? built as readonly AnyLayer[];
+  if (!loss || !Array.isArray(predicting) || predicting.length === 0) {
     const right = loss ? "layers beside a loss" : "a model with layers, or there must be a loss";
-    const received = loss ? typeof built : "layers only";
+    const found = loss ? "none" : "layers only";
+    const received = Array.isArray(predicting) ? found : typeof predicting;
     throw refusal(`build ${name}`, `build must return ${right}`, received, TypeError);
   }
   return {
     ...{ name, predictions: microBatch, samples: microBatch },
-    ..."layers" in built && built,
-    layers: withLossAndMetrics(predicting, loss, metrics),
+    ...own.layers && own,
+    layers: withLossAndMetrics(predicting, loss, metrics, microBatch),
     metrics,
     predicting,
   };

@@ -8,6 +8,7 @@
  * @module
  */
 
+import { assertInput } from "../errors.ts";
 import { sameShape } from "../graph/shapes.ts";
 import type { Value } from "../graph/value.ts";
 import {
@@ -34,6 +35,18 @@ const termsOf = (metrics: Metrics) =>
     Object.entries(metricOf(metric).terms).map(([term, of]) => ({ name, term, of }))
   );
 
+/** Throws unless each metric is a number of each sample, or sums with a value. */
+function checkMetrics(metrics: Metrics): void {
+  for (const [name, metric] of Object.entries<unknown>(metrics)) {
+    const { terms, value } = Object(metric) as Partial<Metric>;
+    const all = [value, ...Object.values(terms ?? {})];
+    const isMetric = typeof metric === "function" ||
+      (all.length > 1 && all.every((one) => typeof one === "function"));
+    const must = "it must be a function, or have terms and value";
+    assertInput(isMetric, `use the metric "${name}"`, must, typeof metric, TypeError);
+  }
+}
+
 /**
  * Returns the term that is 1 for samples whose class has the highest logit, otherwise 0. Its mean is
  * the accuracy.
@@ -50,7 +63,9 @@ export function f1Score(field: string, positive = 1): Metric {
   return {
     terms: {
       both: (g, logits) => {
-        const [predicted, actual] = classes(g, logits, field);
+        const [predicted, actual] = classes(g, logits, field), last = logits.shape[1]! - 1;
+        const must = `its class must be a whole number from 0 to ${last}`;
+        assertInput(positive >= 0 && positive <= last, "measure the F1 score", must, positive);
         return g.mul(is(g, predicted), is(g, actual));
       },
       predicted: (g, logits) => is(g, classes(g, logits, field)[0]),
@@ -62,7 +77,9 @@ export function f1Score(field: string, positive = 1): Metric {
 
 /** Returns the predicted and the actual class of each sample. */
 function classes(g: LayerGraph, logits: Value, field: string): [predicted: Value, actual: Value] {
-  const actual = g.batch(field, [logits.shape[0]!], "i32");
+  const [samples, count = 1, ...more] = logits.shape, actual = g.batch(field, [samples!], "i32");
+  const must = "the output must be a score of each class, [samples, classes]";
+  assertInput(count > 1 && more.length === 0, "compare classes", must, `[${logits.shape}]`);
   return [g.argMax(logits, 1, false), g.cast(actual, "i64")];
 }
 
@@ -73,17 +90,25 @@ export const withLoss = (layers: readonly Layer[], lossOf: SampleTerm): Layer[] 
 /**
  * Replaces the last of some layers by a layer that returns the loss of each sample and, after it, the
  * terms of the metrics.
+ *
+ * @param samples of a micro-batch: a mean over them would be divided by their number once more.
  */
 export function withLossAndMetrics(
   layers: readonly AnyLayer[],
   lossOf: SampleTerm,
   metrics: Metrics = {},
+  samples = 1,
 ): AnyLayer[] {
+  checkMetrics(metrics);
   const last = layers.at(-1)!, terms = termsOf(metrics);
   const build = (g: LayerGraph, x: Handed | undefined): Value => {
     const output = last.build(g, x);
     if (!isValue(output)) throw new TypeError("the output of a model must be one value");
-    const loss = lossOf(g, output), samples = loss.shape[0]!;
+    const loss = lossOf(g, output), found = isValue(loss) ? `${loss.dtype} [${loss.shape}]` : loss;
+    const [rows = 0, ...more] = isValue(loss) && loss.dtype === "f32" ? loss.shape : [];
+    const isLoss = rows > 0 && rows % samples === 0 && more.length === 0;
+    const must = `it must return the loss of each sample, f32 [${samples}]`;
+    assertInput(isLoss, "use the loss", must, found, TypeError);
     if (terms.length === 0) return loss;
     const columns = terms.map(({ name, of }) => {
       const term = of(g, output);
@@ -91,8 +116,8 @@ export function withLossAndMetrics(
       const must = `must be a number of each sample, f32 [${loss.shape}]`;
       throw new TypeError(`the metric "${name}" ${must}, received ${term.dtype} [${term.shape}]`);
     });
-    const rows = [loss, ...columns].map((column) => g.reshape(column, [samples, 1]));
-    return g.reshape(g.concat(rows, 1), [-1]);
+    const all = [loss, ...columns].map((column) => g.reshape(column, [rows, 1]));
+    return g.reshape(g.concat(all, 1), [-1]);
   };
   return [...layers.slice(0, -1), { ...last, build }];
 }

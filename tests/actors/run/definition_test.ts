@@ -9,8 +9,11 @@ import type { TrainOptions } from "../../../actors/options/train_options.ts";
 import { loadModel, predict } from "../../../actors/run/load_model.ts";
 import { readMetrics } from "../../../actors/run_folder/metrics_file.ts";
 import {
+  accuracy,
   encodeSafetensors,
+  f1Score,
   type Layer,
+  type LayerGraph,
   type Metric,
   openPredictor,
   openReference,
@@ -310,12 +313,35 @@ Deno.test("callbacks get the events of the loop, and one that fails ends the run
   await assert.rejects(run({ onStep: fail }), /the tracker is gone/);
 });
 
-Deno.test("a metric that is no number of each sample is refused with its name", async () => {
-  const metrics = { mean: (g: never, y: never) => (g as { mean(y: never): never }).mean(y) };
-  await assert.rejects(run({ model: { ...PLAIN, metrics } as never }), {
-    message: /the metric "mean" must be a number of each sample, f32 \[4\], received f32 \[\]/,
-  });
-  await assert.rejects(run({ model: { name: "x", build: () => [] } as never }), {
-    message: /^Cannot build x: build must return a model with layers, or there must be a loss/,
-  });
+Deno.test("a loss, a metric or layers of another form are refused", async () => {
+  const cases: [own: object, message: RegExp][] = [
+    [
+      { metrics: { mean: (g: LayerGraph, y: Value) => g.mean(y) } },
+      /the metric "mean" must be a number of each sample, f32 \[4\], received f32 \[\]/,
+    ],
+    [{ metrics: { a: {} } }, /^Cannot use the metric "a": it must be a function, or have terms/],
+    [{ metrics: { a: f1Score("side", 2) } }, /its class must be a whole number from 0 to 1, .* 2$/],
+    [{
+      build: (options: never) => [...PLAIN.build(options) as Layer[], {
+        name: "one",
+        build: (g: LayerGraph, x: Value) => g.mean(x, [1], true),
+      }],
+      loss: (g: LayerGraph, y: Value) => g.reshape(y, [-1]),
+      metrics: { accuracy: accuracy("side") },
+    }, /the output must be a score of each class, \[samples, classes\], received \[4,1\]$/],
+    [
+      { loss: (g: LayerGraph, y: Value) => g.mean(g.mean(y, [1], false), [0], true) },
+      /it must return the loss of each sample, f32 \[4\], received f32 \[1\]$/,
+    ],
+    [{ loss: () => {} }, /it must return the loss of each sample, f32 \[4\], received undefined/],
+    [
+      { loss: undefined },
+      /^Cannot build sides: build must return a model with layers, or there must/,
+    ],
+    [{ build: () => {} }, /^Cannot build sides: .* layers beside a loss, received undefined$/],
+    [{ build: () => [] }, /^Cannot build sides: .* layers beside a loss, received none$/],
+  ];
+  for (const [own, message] of cases) {
+    await assert.rejects(run({ model: { ...PLAIN, ...own } as never }), { message });
+  }
 });

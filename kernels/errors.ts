@@ -48,6 +48,16 @@ export function checkPositive(cannot: string, values: Readonly<Record<string, nu
 }
 
 /**
+ * Throws if there are other options than the known ones, which would have no effect.
+ *
+ * @throws {TypeError} with the name of the first.
+ */
+export function checkNames(cannot: string, others: object, known: string): void {
+  const [other] = Object.keys(others);
+  assertInput(other === undefined, cannot, `options must be of ${known}`, other, TypeError);
+}
+
+/**
  * Throws {@linkcode refusal} unless a condition holds.
  *
  * @throws {RangeError} or an error of another `Kind`.

@@ -51,7 +51,8 @@ export {
   tokenBatches,
   type TokenBatchOptions,
 } from "./data/token_batches.ts";
-export { Dataset, type TableSchema } from "./data/table.ts";
+export { Dataset } from "./data/table.ts";
+export type { TableSchema } from "./data/table_schema.ts";
 export {
   type KnownTokens,
   openTokenFile,

@@ -1,6 +1,5 @@
 /**
- * Tables of samples: CSV, TSV, JSON lines, Parquet and images in folders, with a schema that says which
- * columns are a field of micro-batches.
+ * Tables of samples: CSV, TSV, JSON lines, Parquet and images in folders, with a schema.
  *
  * CSV has the form of RFC 4180. No library reads it, because users must link each library of JSR in
  * their configuration. `hyparquet` reads Parquet; it is fetched when such a file is first read.
@@ -10,7 +9,7 @@
 
 import type { ZlibOptions } from "node:zlib";
 import { builtin } from "../builtin.ts";
-import { assertInput, checkPositive, nameError, refusal } from "../errors.ts";
+import { assertInput, checkNames, checkPositive, nameError, refusal } from "../errors.ts";
 import { checkInputFile, damageOf, decodeText, TEXT_BYTES_MAX } from "./files.ts";
 import { pinnedPackage } from "./npm_packages.ts";
 import { uniformInt } from "pure-rand/distribution/uniformInt";
@@ -26,6 +25,7 @@ import {
   openDecoders,
   scaleImages,
 } from "./images.ts";
+import { checkSchema, columnsOf, type TableSchema } from "./table_schema.ts";
 import { batchRows, shuffledOrder } from "./token_batches.ts";
 
 const { brotliDecompressSync, gunzipSync, zstdDecompressSync } = builtin("node:zlib");
@@ -196,33 +196,6 @@ function countValues(
 
 const { dirname, isAbsolute, join } = builtin("node:path");
 
-/** Fields of micro-batches by name, each from columns of a table. */
-export type TableSchema = {
-  readonly [field: string]:
-    /** Numbers of some columns, f32. */
-    | { readonly numbers: readonly string[] }
-    /** The class of a text, i32. Default of `classes`: the different texts, sorted. */
-    | { readonly category: string; readonly classes?: readonly string[] }
-    /** Ids of a text, i32: the first `length`; if there are fewer, −1 follows (no loss). */
-    | {
-      readonly text: string;
-      readonly encode: (text: string) => ArrayLike<number>;
-      readonly length: number;
-    }
-    /**
-     * Values of PNG or JPEG images, f32, channel after channel: paths of files, or their bytes. They are
-     * from 0 to 1, less the `mean` of their channel (default 0), divided by its `std` (default 1).
-     */
-    | {
-      readonly image: string;
-      readonly size: readonly [channels: number, height: number, width: number];
-      readonly mean?: readonly number[];
-      readonly std?: readonly number[];
-    };
-};
-
-type TableField = TableSchema[string];
-
 /** Returns the fields of a sample, changed at random if they are of an epoch. */
 type ReadRow = (row: number, epoch?: number) => Batch;
 
@@ -272,6 +245,9 @@ export class Dataset {
    * @throws {RangeError} when there is no row, or a value does not fit its field; it names the row.
    */
   static of(rows: readonly Readonly<Record<string, unknown>>[], schema: TableSchema): Dataset {
+    checkSchema(schema);
+    const isList = Array.isArray(rows), received = typeof rows;
+    assertInput(isList, "read a table", "its rows must be a list", received, TypeError);
     assertInput(rows.length > 0, "read a table", "it must have a row at least", "none");
     const classes = Object.fromEntries(
       Object.entries(schema).flatMap(([name, field]) =>
@@ -310,6 +286,7 @@ export class Dataset {
    * @throws {RangeError} when a row has another number of values, or a value does not fit its field.
    */
   static async readCsv(path: string, schema: TableSchema): Promise<Dataset> {
+    checkSchema(schema);
     const separator = path.endsWith(".tsv") ? "\t" : ",";
     const [names, ...rows] = parseRows(await readText(path), separator, path);
     assertInput(names !== undefined, `read ${path}`, "it must have a line of names", "none");
@@ -350,6 +327,7 @@ export class Dataset {
    * @throws {Error} when a column is missing, the file is damaged, or a value does not fit its field.
    */
   static async readParquet(path: string, schema: TableSchema): Promise<Dataset> {
+    checkSchema(schema);
     const columns = [...new Set(Object.values(schema).flatMap(columnsOf))];
     const hasImages = Object.values(schema).some((field) => "image" in field);
     const rows = await parquetRows(path, columns, !hasImages);
@@ -368,6 +346,7 @@ export class Dataset {
 
   /** Makes a dataset of rows whose paths of images are below a folder. */
   static async #below(folder: string, rows: readonly TableRow[], schema: TableSchema) {
+    checkSchema(schema);
     const images = Object.values(schema).flatMap((field) => "image" in field ? [field.image] : []);
     if (images.length === 0) return Dataset.of(rows, schema);
     await openDecoders();
@@ -382,12 +361,21 @@ export class Dataset {
 
   /** Returns the fields of a sample. */
   row(number: number): Batch {
+    const isRow = Number.isSafeInteger(number) && number >= 0 && number < this.length;
+    const must = `its number must be a whole number from 0 to ${this.length - 1}`;
+    assertInput(isRow, "read a row", must, number);
     return this.read(number);
   }
 
   /** Returns the same samples, changed by a function of their fields and number. */
   map(change: (row: Batch, number: number) => Batch): Dataset {
-    return this.#reading((row, epoch) => change(this.read(row, epoch), row));
+    return this.#reading((row, epoch) => {
+      const fields = change(this.read(row, epoch), row), all = Object.values(Object(fields));
+      const isBatch = all.length > 0 && all.every(ArrayBuffer.isView);
+      const must = "the function must return a record of typed arrays", found = typeof fields;
+      assertInput(isBatch, `change row ${row}`, must, found, TypeError);
+      return fields;
+    });
   }
 
   /** Returns a dataset of the same form, whose samples are read by another function. */
@@ -406,7 +394,7 @@ export class Dataset {
    */
   augment(
     field: string,
-    { padding = 0, flip = false, seed = 1, size }: {
+    { padding = 0, flip = false, seed = 1, size, ...others }: {
       readonly padding?: number;
       readonly flip?: boolean;
       readonly seed?: number;
@@ -415,6 +403,7 @@ export class Dataset {
   ): Dataset {
     const cannot = `augment ${field}`, of = this.schema[field];
     const known = size ?? (of && "image" in of ? of.size : undefined);
+    checkNames(cannot, others, "padding, flip, seed, size");
     const isPadding = Number.isSafeInteger(padding) && padding >= 0 && padding < 2 ** 16;
     assertInput(isPadding, cannot, "padding must be a whole number from 0", padding);
     assertInput(Number.isSafeInteger(seed), cannot, "the seed must be an integer", seed);
@@ -438,9 +427,15 @@ export class Dataset {
    * @param share of the samples for validation. Default 0.1; each part has at least one.
    */
   split(share = 0.1, seed = 1): { readonly train: Dataset; readonly validation: Dataset } {
-    const isShare = share > 0 && share < 1 && this.length >= 2;
-    assertInput(isShare, "split a dataset", "the share must be above 0 and below 1", share);
-    const { length } = this, order = shuffledOrder(length, seed);
+    const { length } = this, isShare = typeof share === "number" && share > 0 && share < 1;
+    assertInput(length >= 2, "split a dataset", "it must have two rows at least", length);
+    assertInput(
+      isShare,
+      "split a dataset",
+      "the share must be a number above 0 and below 1",
+      share,
+    );
+    const order = shuffledOrder(length, seed);
     const count = Math.min(length - 1, Math.max(1, Math.round(share * length)));
     const part = (from: number, size: number) =>
       this.#reading((row, epoch) => this.read(order(from + row), epoch), size);
@@ -451,7 +446,7 @@ export class Dataset {
    * Returns the micro-batches of `train()`: without end, each epoch in another order, which is a
    * function of the seed and the epoch.
    */
-  batches({ samples, seed = 1 }: { samples: number; seed?: number }): {
+  batches({ samples, seed = 1, ...others }: { samples: number; seed?: number }): {
     /** Yields the micro-batches from a number on, without end. */
     from(microBatch: number): Generator<Batch, void>;
     /** Samples of a micro-batch. */
@@ -463,6 +458,8 @@ export class Dataset {
     /** Names of the classes of each field that is a category. */
     readonly classes: Readonly<Record<string, readonly string[]>>;
   } {
+    checkPositive("make micro-batches", { samples });
+    checkNames("make micro-batches", others, "samples, seed");
     const order = shuffledOrder(this.length, seed);
     const plan = { microBatch: samples, microBatches: 1, order: (row: number) => row };
     const rows = batchRows(this.length, plan);
@@ -482,6 +479,8 @@ export class Dataset {
   /** Returns the samples in order, in whole micro-batches, for `evaluation.batches`. */
   inOrder(samples: number): Batch[] {
     checkPositive("make micro-batches", { samples });
+    const must = `samples must be at most the ${this.length} of the dataset`;
+    assertInput(samples <= this.length, "make micro-batches", must, samples);
     const rowsOf = (batch: number) =>
       Array.from({ length: samples }, (_, i) => this.read(batch * samples + i));
     const length = Math.floor(this.length / samples);
@@ -516,11 +515,6 @@ async function readText(path: string): Promise<string> {
   checkInputFile(path, TEXT_BYTES_MAX);
   return decodeText(await Deno.readFile(path), path).replace(/^\ufeff/, "");
 }
-
-const columnsOf = (field: TableField): readonly string[] =>
-  "numbers" in field
-    ? field.numbers
-    : ["category" in field ? field.category : "image" in field ? field.image : field.text];
 
 /** Returns fields with images as numbers that models read. */
 const scaled = (fields: Batch, schema: TableSchema): Batch =>
@@ -590,14 +584,25 @@ function encodeRow(
     }
     if ("category" in field) {
       const known = classes[name]!, numbers = numbersOf(known);
-      const must = `there must be one of ${known.slice(0, 9).join(", ")}`;
+      const must = `there must be ${
+        known.length ? `one of ${known.slice(0, 9).join(", ")}` : "a class"
+      }`;
       const isKnown = (value: unknown) => numbers.has(classOf(value));
       return [name, Int32Array.of(numbers.get(classOf(valueOf(field.category, must, isKnown)))!)];
     }
     if ("image" in field) return [name, decodeImage(row[field.image], field, where)];
     const text = valueOf(field.text, "there must be a text", (value) => typeof value === "string");
     const ids = new Int32Array(field.length).fill(-1);
-    ids.set(Array.from(field.encode(text as string)).slice(0, field.length));
+    const found = field.encode(text as string), first = Array.from(found).slice(0, field.length);
+    const isIds = "length" in Object(found) && first.every(Number.isSafeInteger);
+    const must = `encode must return whole numbers for ${where}`;
+    assertInput(
+      isIds,
+      `read the field ${name}`,
+      must,
+      isIds || first.length ? first : typeof found,
+    );
+    ids.set(first);
     return [name, ids] as const;
   });
   return Object.fromEntries(fields);
@@ -610,7 +615,13 @@ function joinRows(rows: readonly Batch[]): Batch {
   return Object.fromEntries(
     Object.entries(first!).map(([name, { length, constructor }]) => {
       const all = new (constructor as Float32ArrayConstructor)(rows.length * length);
-      rows.forEach((row, i) => all.set(row[name] as Float32Array, i * length));
+      const must = `the field ${name} must have ${length} values of one type in each sample`;
+      rows.forEach((row, i) => {
+        const { length: count = 0, constructor: Kind } = Object(row[name]) as Float32Array;
+        const fits = count === length && Kind === constructor;
+        assertInput(fits, "make a micro-batch", must, row[name] && `${Kind.name} of ${count}`);
+        all.set(row[name] as Float32Array, i * length);
+      });
       return [name, all];
     }),
   );

@@ -14,6 +14,7 @@ import {
 } from "../../kernels/mod.ts";
 import {
   assertInput,
+  checkNames,
   type LoraOptions,
   measureSamples,
   outputsOf,
@@ -110,8 +111,9 @@ export async function loadModel(
     readonly ema?: boolean;
   } = {},
 ): Promise<LoadedModel> {
-  const { device = isPage() ? "wasm" : "auto", sizes, ema = false } = options;
+  const { device = isPage() ? "wasm" : "auto", sizes, ema = false, ...others } = options;
   const { name, loss } = definition;
+  checkNames(`load ${name}`, others, "device, sizes, ema");
   const { weights, kept } = await weightsOf(definition, run, sizes, ema);
   const classes = (kept.classes ?? {}) as LoadedModel["classes"];
   const modelFor = (samples: number) => modelOf(definition, samples, sizes, kept);
@@ -132,18 +134,22 @@ export async function loadModel(
       predict,
       async evaluate(batches) {
         if (!loss) throw refusal(`evaluate ${name}`, "it must have a loss", "none", TypeError);
+        const isList = Symbol.iterator in Object(batches), received = typeof batches;
+        const must = "it must get a list of micro-batches, such as rows.inOrder(8)";
+        assertInput(isList, `evaluate ${name}`, must, received, TypeError);
         losses ??= openPredictor(
           opened,
           async (samples) => (await modelFor(samples)).layers,
           weights,
           ties,
         );
+        const measure = await losses;
         // A sample may have several losses, as of the tokens of a text.
         if (typeof each === "number") ofRow ??= each / lossesOf(one);
         const outputs: Float32Array[] = [];
         let count = 0;
         for (const batch of batches) {
-          const output = await (await losses)(batch);
+          const output = await measure(batch);
           const [own] = measureSamples([output], definition.metrics, 1).losses;
           count += typeof each === "number" ? ofRow! * own!.length : each(batch);
           outputs.push(output);
@@ -226,6 +232,8 @@ async function weightsOf(
   const isFolder = typeof run === "string" && !url && !run.endsWith(".safetensors");
   const must = "run must be a run's folder or name where ema is true";
   assertInput(!ema || isFolder, cannot, must, "weights");
+  const isRun = typeof run === "string" || (run as unknown) instanceof Map, found = typeof run;
+  assertInput(isRun, cannot, "run must be a text, or a Map of weights", found, TypeError);
   if (typeof run !== "string") return { weights: run, kept: {} };
   if (url || run.endsWith(".safetensors")) {
     const { file, kept } = url ? await locateAt(cannot, url) : { file: run, kept: {} };

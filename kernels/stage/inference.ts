@@ -12,7 +12,7 @@
 import type { Batch } from "../batch.ts";
 import { eventTurns } from "../builtin.ts";
 import { compileModel, type ModelProgram } from "../compile/compile_model.ts";
-import type { Device, Tensor } from "../devices/device.ts";
+import { type Device, HOST_ARRAYS, type Tensor } from "../devices/device.ts";
 import { joinArrays } from "../devices/tensor_memory.ts";
 import { assertInput, refusal } from "../errors.ts";
 import { elementCount } from "../graph/shapes.ts";
@@ -98,7 +98,13 @@ async function openCompiled(
     optimizer: { kind: "sgd", momentum: 0, weightDecay: 0 },
     backward: "never",
   });
-  stage.load(withAliases({ weights, moments: new Map() }, ties));
+  const { weights: all, moments } = withAliases({ weights, moments: new Map() }, ties);
+  for (const { name, spec: { shape } } of model.parameters) {
+    const size = elementCount(shape), length = all.get(name)?.length ?? size;
+    const must = `the weight "${name}" must have ${size} elements, as the model has now`;
+    assertInput(length === size, "load weights", must, length);
+  }
+  stage.load({ weights: all, moments });
   return async (fields) => {
     const { output } = await stage.forward(0, undefined, fields);
     stage.drop(0);
@@ -116,6 +122,7 @@ async function openForSamples(
   const first = openCompiled(device, model, weights, ties), opened = new Map([[1, first]]);
   const fields = model.programs.flatMap((program) => program.fields);
   const sizes = new Map(fields.map(({ name, shape }) => [name, elementCount(shape)]));
+  const kinds = fields.map(({ name, dtype }) => [name, HOST_ARRAYS[dtype]] as const);
   const predictorOf = (samples: number) =>
     opened.getOrInsertComputed(
       samples,
@@ -123,12 +130,18 @@ async function openForSamples(
     );
   await first;
   return async (input) => {
-    const samples = countSamples(input, sizes), outputs: Float32Array[] = [];
+    const given = Object(input) as Batch;
+    for (const [name, kind] of kinds) {
+      const values: unknown = given[name], fits = values === undefined || values instanceof kind;
+      const must = `the field "${name}" must be ${kind.name}`;
+      assertInput(fits, "predict", must, Object(values).constructor.name, TypeError);
+    }
+    const samples = countSamples(given, sizes), outputs: Float32Array[] = [];
     for (let from = 0; from < samples; from += SAMPLES_MAX) {
       const count = Math.min(SAMPLES_MAX, samples - from);
       const padded = 2 ** Math.ceil(Math.log2(count));
       const part = Object.fromEntries(
-        Array.from(sizes, ([name, size]) => [name, cut(input[name]!, size, from, count, padded)]),
+        Array.from(sizes, ([name, size]) => [name, cut(given[name]!, size, from, count, padded)]),
       );
       const output = await (await predictorOf(padded))(part);
       outputs.push(output.slice(0, output.length / padded * count));

@@ -313,6 +313,34 @@ Deno.test("callbacks get the events of the loop, and one that fails ends the run
   await assert.rejects(run({ onStep: fail }), /the tracker is gone/);
 });
 
+Deno.test("a loaded model refuses what it cannot read", async () => {
+  const { end: { weights } } = await run(), sizes = { point: 2, side: 2 };
+  const options = { device: "reference", sizes } as const;
+  using model = await loadModel(MODEL, weights, options);
+  const short = new Map([...weights, ["a.bias", new Float32Array(3)]]);
+  const cases: [call: () => Promise<unknown>, message: RegExp][] = [
+    [
+      () => loadModel(MODEL, weights, { ...options, emaa: true } as never),
+      /options must be of dev/,
+    ],
+    [
+      () => loadModel(MODEL, undefined as never, options),
+      /run must be a text, or a Map of weights/,
+    ],
+    [
+      () => loadModel(MODEL, short, options),
+      /weight "a.bias" must have 8 elements, .* received 3$/,
+    ],
+    [() => model.predict(undefined as never), /must have the field "point", received none$/],
+    ...[[1, 2], new Float64Array(2), null].map((point): [() => Promise<unknown>, RegExp] => [
+      () => model.predict({ point } as never),
+      /^Cannot predict: the field "point" must be Float32Array, received /,
+    ]),
+    [() => model.evaluate(TABLE as never), /must get a list of micro-batches, .* received object$/],
+  ];
+  for (const [call, message] of cases) await assert.rejects(call, { message });
+});
+
 Deno.test("a loss, a metric or layers of another form are refused", async () => {
   const cases: [own: object, message: RegExp][] = [
     [

@@ -5,7 +5,7 @@
  * @module
  */
 
-import { assertInput, refusal } from "../errors.ts";
+import { assertInput, checkPositive, refusal } from "../errors.ts";
 import { elementCount, sameShape } from "../graph/shapes.ts";
 import type { Value } from "../graph/value.ts";
 import { type Initializer, type LayerGraph, parameterName } from "./layer.ts";
@@ -183,8 +183,9 @@ export function convolution(
   x: Value,
   { kernel, stride = 1, padding = 0, dilation = 1, groups = 1, ...parameters }: ConvolutionOptions,
 ): Value {
-  const { outputs } = parameters;
-  const sizes = x.shape.slice(2);
+  const { outputs } = parameters, sizes = x.shape.slice(2);
+  const isKernel = typeof kernel === "number" || Array.isArray(kernel);
+  assertInput(isKernel, "convolve", "kernel must be a number, or a list", kernel, TypeError);
   const window = typeof kernel === "number" ? sizes.map(() => kernel) : kernel;
   const shape = [outputs, x.shape[1]! / groups, ...window];
   return g.conv(x, ...weightAndBias(g, parameters, shape), {
@@ -226,6 +227,7 @@ export function embedding(
   ids: Value,
   { name, rows, width, initializer = { kind: "normal", deviation: 1 } }: EmbeddingOptions,
 ): Value {
+  checkPositive("look up vectors", { rows, width });
   return g.gather(g.parameter(parameterName(name, "weight"), [rows, width], initializer), ids);
 }
 
@@ -278,6 +280,7 @@ function weightAndBias(
   { name, outputs, bias = true, initializer }: LinearOptions,
   shape: readonly number[],
 ): [weight: Value, bias: Value | undefined] {
+  checkPositive("declare a weight", { outputs });
   const own = torchDefault(shape);
   const weight = g.parameter(parameterName(name, "weight"), shape, initializer ?? own);
   return [weight, bias ? g.parameter(parameterName(name, "bias"), [outputs], own) : undefined];

@@ -271,7 +271,7 @@ export class LayerGraph extends Graph {
 checkCalls(
   LayerGraph.prototype,
   signaturesOf(`
-    parameter(name, shape)  batch(name, shape, dtype?)  dropout(x, probability)
+    parameter(name, shape, initializer?)  batch(name, shape, dtype?)  dropout(x, probability)
     give(name, value)  take(name)  context(name, value)
   `),
 );

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { assertInput } from "../errors.ts";
+import { assertInput, checkPositive } from "../errors.ts";
 import type { Value } from "../graph/value.ts";
 import { type Initializer, type LayerGraph, parameterName } from "./layer.ts";
 
@@ -99,6 +99,7 @@ function unroll(
   const cannot = "unroll a recurrent layer";
   assertInput(x.shape.length === 3, cannot, "x must be [samples, steps, inputs]", `[${x.shape}]`);
   assertInput(layers >= 1 && Number.isInteger(layers), cannot, "layers must be from 1", layers);
+  checkPositive(cannot, { hidden });
   const zero = g.expand(g.scalar(0), [samples, hidden]), high = 1 / Math.sqrt(hidden);
   const initial: Initializer = { kind: "uniform", low: -high, high };
   let inputs = x;

@@ -49,6 +49,13 @@ const VALUE: Kind = ["a value of this graph", isValue], NUMBER: Kind = ["a numbe
 const WHOLE: Kind = ["a whole number", (given) => isWhole(given)];
 const LIST: Kind = ["a list of whole numbers", each((one) => isWhole(one))];
 
+/** Numbers of the initial values of a parameter, by kind. */
+const INITIAL: Readonly<Record<string, readonly string[]>> = {
+  normal: ["deviation"],
+  uniform: ["low", "high"],
+  constant: ["value"],
+};
+
 /** Kinds of arguments and of fields of options, by name. */
 const KINDS: Readonly<Record<string, Kind>> = Object.fromEntries(
   Object.entries<Kind>({
@@ -90,6 +97,14 @@ const KINDS: Readonly<Record<string, Kind>> = Object.fromEntries(
     "nearest": word("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"),
     "name equation op": ["text", (given) => typeof given === "string"],
     "data": ["a typed array", ArrayBuffer.isView],
+    "initializer": [
+      `a record with kind and numbers: ${
+        Object.entries(INITIAL).map(([kind, names]) => `${kind} with ${names.join(" and ")}`)
+          .join(", ")
+      }`,
+      (given, ...rest) =>
+        INITIAL[given?.kind]?.every((name) => isNumber(given[name], ...rest)) ?? false,
+    ],
     "options statistics": ["a record", isRecord],
   }).flatMap(([names, kind]) => names.split(" ").map((name) => [name, kind])),
 );

@@ -162,6 +162,14 @@ Deno.test("operands of helpers that do not fit are refused", () => {
     () => meanSquaredError(g, x, y),
     () => lstm(g, g.input("z", [2, 3]), { hidden: 2 }),
     () => gru(g, x, { hidden: 2, layers: 0 }),
+    // Programs run without a check of types.
+    () => gru(g, x, { size: 2 } as never),
+    () => linear(g, x, { output: 2 } as never),
+    () => convolution(g, x, { outputs: 2, size: 3 } as never),
+    () => embedding(g, x, { rows: 2, dim: 3 } as never),
+    ...["normal", { kind: "norml", deviation: 1 }, { kind: "uniform", from: 0, to: 1 }].map((one) =>
+      [one, () => g.parameter("w", [2], one as never)] as const
+    ),
   ]);
 });
 

@@ -256,7 +256,18 @@ export function tokenBatches(options: TokenBatchOptions): SeekableBatches<TokenB
 
 const rowsOf = (
   { tokens, seq, documents }: Pick<TokenBatchOptions, "tokens" | "seq" | "documents">,
-) => documents ? sampleLengths(documents).length : rowCount(tokens.length, seq);
+) => {
+  if (typeof Object(tokens).open !== "function") checkArray(tokens);
+  return documents ? sampleLengths(documents).length : rowCount(tokens.length, seq);
+};
+
+/** Throws unless tokens are an array of ids; floats would be cut off. */
+function checkArray(tokens: unknown): void {
+  const kinds = [Uint8Array, Uint16Array, Uint32Array, Int32Array];
+  const must = `tokens must be one of ${kinds.map(({ name }) => name).join(", ")}`;
+  const isArray = kinds.some((kind) => tokens instanceof kind);
+  assertInput(isArray, "use tokens", must, (tokens as object | null)?.constructor.name, TypeError);
+}
 
 const isArray = (tokens: Tokens | TokenFile): tokens is Tokens => ArrayBuffer.isView(tokens);
 
@@ -409,6 +420,7 @@ export function splitTokens<T extends Tokens>(
   seq: number,
   heldOut = 0.1,
 ): { train: T; heldOut: T } {
+  checkArray(tokens);
   const rows = rowCount(tokens.length, seq);
   const must = `the text must have at least ${2 * seq + 1} tokens (two rows of ${seq})`;
   assertInput(rows >= 2, "hold tokens out", must, tokens.length);

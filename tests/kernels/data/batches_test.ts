@@ -200,6 +200,10 @@ Deno.test("tokens that are too few, or outside the vocabulary, are refused befor
     ),
     ...[0, -1, 2.5, NaN].map((seq) => [{ seq }, () => rowCount(10, seq)] as const),
     ["nothing to hold out", () => splitTokens(positions(8), 4)],
+    ...["text", [1, 2], Float32Array.of(0.5), undefined].flatMap((tokens) => [
+      [{ split: tokens }, () => splitTokens(tokens as never, 1)] as const,
+      [{ tokens }, () => tokenBatches({ ...plan, tokens: tokens as never })] as const,
+    ]),
     ...[0, 1, -0.1, NaN].map((share) =>
       [{ share }, () => splitTokens(positions(9), 4, share)] as const
     ),

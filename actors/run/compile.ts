@@ -126,6 +126,7 @@ export function compileRun(
     ...frozen && { frozen },
   });
   if (lora) checkLora(compiled.parameters, given.ties ?? [], lora);
+  checkGroups(optimizer, compiled);
   const model = laidOut(compiled, schedule, options.layout);
   const programs = cutIntoStages(model, schedule.stages);
   const recomputed = recomputedStages(schedule);
@@ -162,6 +163,16 @@ function frozenBy(
   }
   return (name) =>
     (frozen?.(name) ?? false) || (groups[groupOf(optimizer, name) ?? -1]?.frozen ?? false);
+}
+
+/** Throws unless each group has a parameter: a group of a misspelt name would change nothing. */
+function checkGroups(optimizer: OptimizerOptions, { parameters }: ModelProgram): void {
+  for (const group of optimizer.groups ?? []) {
+    const own = { ...optimizer, groups: [group] };
+    const isUsed = parameters.some(({ name }) => groupOf(own, name) === 0);
+    const must = `each group must match a parameter, such as ${parameters[0]?.name}`;
+    assertInput(isUsed, "train", must, group.match);
+  }
 }
 
 /** Returns a model with the stages of a layout. */

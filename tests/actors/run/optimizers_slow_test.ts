@@ -101,4 +101,9 @@ Deno.test("averages and groups that do not fit are refused", async () => {
   const data = batchesOf(SIZES), model = gpt2({ ...SIZES, tie: true }, SIZES.microBatch);
   const optimizer = { groups: [{ match: "lm_head.*", rate: 2 }] };
   await refused({ model, data, optimizer, evaluation: undefined }, /not part tied parameters/);
+  const misspelt = { ...OPTIMIZER, groups: [FROZEN, { match: "*.layernorm*", rate: 2 }] };
+  await refused(
+    { optimizer: misspelt },
+    /group must match a parameter, .* received \*\.layernorm\*$/,
+  );
 });

@@ -161,12 +161,13 @@ export class Homes {
   #keepSpare(made: SupervisorInit["worker"] & object, workers: readonly WorkerInit[]): void {
     clearTimeout(this.#timer);
     this.#timer = setTimeout(async () => {
-      const spare = this.#spare = this.#spare?.isGone === false ? this.#spare : this.#start();
-      spare.isWarm = await this.#ask<boolean>(spare, { type: "WarmUp", made, workers }, Infinity)
-        .catch(() => false);
-      // One that is lost later is replaced, one that cannot start is not.
-      if (spare.isWarm) {
-        this.system.watch(spare.ref, () => spare === this.#spare && this.#keepSpare(made, workers));
+      const { system } = this;
+      try {
+        const spare = this.#spare = this.#spare?.isGone === false ? this.#spare : this.#start();
+        spare.isWarm = await this.#ask<boolean>(spare, { type: "WarmUp", made, workers }, Infinity);
+        system.watch(spare.ref, () => spare === this.#spare && this.#keepSpare(made, workers));
+      } catch {
+        // A spare that is lost when it is warm is replaced, one that cannot start is not.
       }
     }, SPARE_MS);
   }

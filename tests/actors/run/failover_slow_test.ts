@@ -84,28 +84,41 @@ Deno.test("a lost worker is replaced until its retries end, and a loss of the on
   assert.deepEqual(run.bits, (await outcome(SIZES, { ...options, runtime: "serial" })).bits);
 });
 
-Deno.test("a spare process takes the place of a lost one", async () => {
-  const { microBatches } = SIZES, steps = 6, before = startsSoFar(), lines: string[] = [];
-  async function* data() {
-    for (const [i, batch] of batchesOf(SIZES, 64).entries()) {
-      while (i === microBatches && startsSoFar() - before < 3) await delay(20);
-      yield batch;
+for (
+  const [what, failing, homes] of [
+    ["takes the place of a lost one", 0, ["home-1", "home-2"]],
+    ["that cannot start changes nothing", 3, ["home-1", "home-3"]],
+  ] as const
+) {
+  Deno.test(`a spare process ${what}`, async () => {
+    const { microBatches } = SIZES, steps = 6, lines: string[] = [];
+    const { spawn } = Deno.Command.prototype;
+    let starts = 0;
+    Deno.Command.prototype.spawn = function () {
+      if (++starts === failing) throw new Deno.errors.NotFound();
+      return spawn.call(this);
+    };
+    async function* data() {
+      for (const [i, batch] of batchesOf(SIZES, 64).entries()) {
+        while (i === microBatches && starts < 3) await delay(20);
+        yield batch;
+      }
     }
-  }
-  const faults = [24, 40].map((afterActions) =>
-    ({ worker: 1, afterActions, kind: "exit" }) as const
-  );
-  const run = train({
-    ...{ ...RUN, schedule: "1f1b", buddy: true, isolation: "process", clip: 0, retries: 2, faults },
-    ...{ model: gpt2(SIZES, SIZES.microBatch), data: data(), steps, microBatches },
-    announce: (line) => void lines.push(line),
+    const faults = [24, 40].map((afterActions) =>
+      ({ worker: 1, afterActions, kind: "exit" }) as const
+    );
+    const run = train({
+      ...{ ...RUN, schedule: "1f1b", buddy: true, isolation: "process", clip: 0, retries: 2 },
+      ...{ model: gpt2(SIZES, SIZES.microBatch), data: data(), steps, microBatches, faults },
+      announce: (line) => void lines.push(line),
+    });
+    await Array.fromAsync(run).finally(() => Deno.Command.prototype.spawn = spawn);
+    const lost = lines.flatMap((line) =>
+      /the process of "(home-\d)" has ended/.exec(line)?.[1] ?? []
+    );
+    assert.deepEqual(lost, homes);
   });
-  await Array.fromAsync(run);
-  const lost = lines.flatMap((line) =>
-    /the process of "(home-\d)" has ended/.exec(line)?.[1] ?? []
-  );
-  assert.deepEqual(lost, ["home-1", "home-2"]);
-});
+}
 
 const MODULE = new URL("../pipeline/flipped_stage.ts", import.meta.url).href;
 

@@ -481,6 +481,8 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
     if (hosts.available) return Math.max(remaining, Math.min(hosts.available(), this.#mostWorkers));
     try {
       this.#replacements.failed(error);
+      // It throws if no process can be started.
+      hosts.prepare?.(hosts.workers);
       return hosts.workers;
     } catch {
       return remaining;
@@ -504,7 +506,6 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
   ): void {
     const began = performance.now(), from = hosts.workers, { held } = this.#opened!;
     const move = async () => {
-      hosts.prepare?.(workers);
       await this.#opened!.compare?.();
       const state = await gatherState(held!);
       await this.#closeOpened(true);

@@ -333,6 +333,17 @@ export function reportDeadLetter(isolate: Isolate, letter: DeadLetter, message: 
 /** The names of the lanes. */
 export const LANES: readonly Lane[] = ["control", "data", "idle"];
 
+/** Copies a receipt when its message is sent, because the receiver cannot answer for it later.
+ * Undefined if it cannot be copied. */
+function copyOfReceipt(receipt: unknown): Message | undefined {
+  if (!isMessage(receipt)) return undefined;
+  try {
+    return snapshot(receipt);
+  } catch (error) {
+    if (!isCloneError(error)) throw error;
+  }
+}
+
 /**
  * Sends a message. It is enqueued immediately: no other actor runs before the step ends, so
  * messages are in program order. An invalid message becomes a dead letter.
@@ -345,10 +356,14 @@ export function sendMessage(
   options: SendOptions | undefined,
   replyTo?: ReplyTo,
 ): void {
-  const { lane = "data", transfer, receipt } = options ?? {};
+  const { lane = "data", transfer } = options ?? {}, receipt = copyOfReceipt(options?.receipt);
   const frame = { kind: "message", to, from, lane, message, replyTo, receipt } as const;
   if (!isRef(to) || !isMessage(message) || !LANES.includes(lane)) {
     return rejectMessage(isolate, frame, "malformed");
+  }
+  if (!receipt && options?.receipt !== undefined) {
+    const why = "its receipt must be a record with a type that can be cloned";
+    return rejectMessage(isolate, frame, "malformed", undefined, { status: "unsent", why });
   }
   if (to.system !== isolate.env.system) {
     const why = "it must be an actor of the same system";

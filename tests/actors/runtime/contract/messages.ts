@@ -74,7 +74,10 @@ export const MESSAGES: Suite = {
       system.send(to as typeof ref, { type: "Read" });
     }
     system.send(ref, { type: "Note", what: 1 }, { lane: "urgent" as never });
-    const malformed = wrong.length + 5;
+    for (const receipt of [3, {}, { type: "Handled", what: () => {} }] as never[]) {
+      system.send(ref, { type: "Note", what: 1 }, { receipt });
+    }
+    const malformed = wrong.length + 8;
     system.send(ref, throwing("what") as never);
     for (const transfer of [[undefined], [3], [{}], 3, null] as never[]) {
       system.send(ref, { type: "Note", what: 1 }, { transfer });

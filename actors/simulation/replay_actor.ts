@@ -334,13 +334,17 @@ export async function replayInbox<I, M extends Message>(
       seed: read.header.seed,
       messageOf: (step: StepRecord) => payloadOf(read, step),
     };
-    const replayed = new ReplayedActor(recorded, factory as AnyFactory, first, hangMs);
+    const lives: ReplayedActor[] = [];
     for (const step of steps) {
-      await replayed.play(step);
+      // An actor that was restarted with its id is a new one.
+      if (step.type === "init") {
+        lives.push(new ReplayedActor(recorded, factory as AnyFactory, step, hangMs));
+      }
+      await lives.at(-1)!.play(step);
       options.onStep?.(step);
     }
-    const { compared, states } = replayed;
-    return { actor: id, steps: steps.length, compared, states };
+    const sum = (of: "compared" | "states") => lives.reduce((total, one) => total + one[of], 0);
+    return { actor: id, steps: steps.length, compared: sum("compared"), states: sum("states") };
   } finally {
     restoreGlobals();
   }

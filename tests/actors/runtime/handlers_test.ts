@@ -2,7 +2,8 @@
 
 import assert from "node:assert/strict";
 import type { ActorRef, Ask, Context, Handlers } from "../../../actors/runtime/mod.ts";
-import { type AnyActor, type AnyMessage, specOf } from "./players.ts";
+import { downOf } from "./harness.ts";
+import { type AnyActor, type AnyMessage, plain, specOf } from "./players.ts";
 import { failTest, playTest, replayed } from "./simulated.ts";
 
 /** An account and its base class. */
@@ -72,6 +73,22 @@ Deno.test("a journal of an instance replays", async () => {
     assert.equal(await system.ask(account, { type: "Balance" }), 42);
   });
   assert.deepEqual({ steps, compared }, { steps: 4, compared: 1 });
+});
+
+Deno.test("an actor that was restarted with its id replays as a new one", async () => {
+  const mortal = plain(`(ctx) => ({
+    async Go() { ctx.reply([ctx.random("x"), await ctx.external(() => 1)]); },
+    Fail() { throw new Error("out of luck"); },
+  })`);
+  const { steps, compared } = await replayed(mortal, async (system) => {
+    for (const _ of [1, 2]) {
+      const ref = system.spawn(mortal, undefined, { id: "mortal" }), down = downOf(system, ref);
+      await system.ask(ref, { type: "Go" });
+      system.send(ref, { type: "Fail" });
+      await down;
+    }
+  });
+  assert.deepEqual({ steps, compared }, { steps: 10, compared: 4 });
 });
 
 type A = { readonly type: "A"; readonly n: number };

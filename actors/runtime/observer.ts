@@ -152,6 +152,8 @@ export interface ObservedMessage {
   readonly message: Message;
   /** Set when the sender waits for an answer. */
   readonly replyTo?: unknown;
+  /** Set on work of the runtime: start, resume, finish. */
+  readonly run?: unknown;
 }
 
 /** An effect of an actor on others, or an input from outside. */

@@ -44,6 +44,7 @@ const TEXT = [isText, "text"] as const;
 const COUNT = [isCount, "a whole number from 0"] as const;
 const DIGEST = [isDigest, "16 hexadecimal digits"] as const;
 const TEXTS = [isListOf(isText), "a list of texts"] as const;
+const TRUE = [(value: unknown) => value === true, "true"] as const;
 
 /** Fields of the header, except format and version. */
 const HEADER_FIELDS: Fields = {
@@ -71,7 +72,8 @@ const STEP_FIELDS: Fields = {
   ],
   type: TEXT,
   "name?": TEXT,
-  "isQuestion?": [(value) => value === true, "true"],
+  "isQuestion?": TRUE,
+  "isMessage?": TRUE,
   payload: DIGEST,
   "choice?": COUNT,
   "arity?": COUNT,

@@ -95,6 +95,8 @@ export interface StepRecord {
   readonly name?: string;
   /** Present if the sender waits for an answer. */
   readonly isQuestion?: true;
+  /** Present if a message of an actor has a type that work of the runtime also has: `finish`. */
+  readonly isMessage?: true;
   /** Digest of the message. */
   readonly payload: string;
   /** Index of the chosen candidate; absent without a strategy. */
@@ -117,6 +119,16 @@ export interface StepRecord {
   /** Running hash of the isolate's steps. */
   readonly hash: string;
 }
+
+/** Returns the work of the runtime that has a type; undefined if only messages have it. */
+function workOf(type: string): "init" | "finish" | "answer" | undefined {
+  if (type === "init" || type === "finish") return type;
+  return type.startsWith("answer:") ? "answer" : undefined;
+}
+
+/** Returns the work of the runtime that a step did; undefined if it handled a message. */
+export const workIn = ({ type, isMessage }: Pick<StepRecord, "type" | "isMessage">) =>
+  isMessage ? undefined : workOf(type);
 
 /** Returns the actor and the message of a step in short form. */
 export const stepName = ({ actor, from, type }: Pick<StepRecord, "actor" | "from" | "type">) =>
@@ -240,6 +252,7 @@ export class Recorder implements Observer {
       type,
       ...(name === "" ? {} : { name }),
       ...(envelope.replyTo ? { isQuestion: true } : {}),
+      ...(!envelope.run && workOf(type) ? { isMessage: true } : {}),
       payload: this.#payload.toString(),
       ...(decision ? { choice, arity } : {}),
       ...(decision && decision.waits > 0 ? { waits: decision.waits } : {}),

@@ -7,7 +7,7 @@
 import type { Candidate } from "../runtime/mod.ts";
 import { type Journal, readJournal } from "./journal.ts";
 import { packageVersion } from "./journal_writer.ts";
-import { hashModules, stepName, type StepRecord } from "./recorder.ts";
+import { hashModules, stepName, type StepRecord, workIn } from "./recorder.ts";
 import type { Run, Scenario, SimulateOptions } from "./run.ts";
 import { simulate } from "./simulate.ts";
 import { describeCandidate, ReplayError, replayOf, type Strategy, WAIT } from "./strategies.ts";
@@ -174,7 +174,7 @@ function choiceByChoice(
 /** Replays the journal of real isolates, which records the order of each actor's messages. */
 function actorByActor(steps: readonly StepRecord[]): Guide {
   // The runtime's messages to stopping actors are not part of the scenario.
-  const played = steps.filter(({ type }) => type !== "finish");
+  const played = steps.filter((step) => workIn(step) !== "finish");
   const queues = Map.groupBy(played, ({ actor }) => actor);
   // If the program was killed, each isolate recorded steps up to its last flush.
   const isWhole = steps.some(({ actor, type }) => actor === "system" && type === "finish");
@@ -192,7 +192,12 @@ function actorByActor(steps: readonly StepRecord[]): Guide {
       begin: () => true,
       choose(candidates) {
         runnable = candidates;
-        const isFree = ({ type }: Candidate) => type === "finish";
+        // It comes after all messages of the actor, which may have this type too.
+        const isFree = ({ actor, from, type }: Candidate) => {
+          if (type !== "finish" || from !== actor) return false;
+          const last = nextOf(actor);
+          return !last || workIn(last) === "init";
+        };
         const next = candidates.findIndex(isNext);
         const index = next < 0 ? candidates.findIndex(isFree) : next;
         current = next < 0 ? undefined : nextOf(candidates[next]!.actor);
@@ -205,7 +210,7 @@ function actorByActor(steps: readonly StepRecord[]): Guide {
     },
     check(step) {
       n = step.n + 1;
-      if (step.type === "finish") return undefined;
+      if (workIn(step) === "finish") return undefined;
       const recorded = queues.get(step.actor)?.shift();
       if (!recorded) return new ReplayError(step.n, "nothing more", stepName(step));
       return differs(placeless(step), placeless(recorded), PARTS);

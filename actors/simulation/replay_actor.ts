@@ -23,7 +23,7 @@ import type { Outcome } from "../runtime/wire.ts";
 import { substream } from "../runtime/world.ts";
 import { digestOf } from "./digest.ts";
 import { type Journal, payloadOf, readJournal } from "./journal.ts";
-import { describeEffect, type StepRecord } from "./recorder.ts";
+import { describeEffect, type StepRecord, workIn } from "./recorder.ts";
 import { HANG_MS } from "./run.ts";
 import { ReplayError } from "./strategies.ts";
 import { exempt, forbidGlobals, setRunningActor } from "./determinism_guard.ts";
@@ -93,7 +93,7 @@ class ReplayedActor {
     this.#did = this.#read = 0;
     const message = this.recorded.messageOf(step) as Message;
     setRunningActor(step.actor);
-    if (step.type.startsWith("answer:")) this.#answer(message);
+    if (workIn(step) === "answer") this.#answer(message);
     else this.#begin(step, message);
     await this.#untilSettled();
     setRunningActor(undefined);
@@ -104,12 +104,13 @@ class ReplayedActor {
     this.activity = "";
     this.#asker = step.isQuestion && step.from.slice(0, step.from.lastIndexOf("#"));
     this.#isWorking = true;
+    const kind = workIn(step);
     const work = async () => {
-      if (step.type === "init") {
+      if (kind === "init") {
         const { made, init, argument } = message as unknown as Init;
         const handlers = await this.factory(this.#context(), init, argument);
         this.#handlers = handlersOf(this.#self.id, made, handlers);
-      } else if (step.type === "finish") {
+      } else if (kind === "finish") {
         for (const cleanup of this.#cleanups.splice(0).reverse()) await cleanup();
       } else await (this.#handlers[step.type] ?? this.#handlers[OTHERS])?.(message);
     };
@@ -337,7 +338,7 @@ export async function replayInbox<I, M extends Message>(
     const lives: ReplayedActor[] = [];
     for (const step of steps) {
       // An actor that was restarted with its id is a new one.
-      if (step.type === "init") {
+      if (workIn(step) === "init") {
         lives.push(new ReplayedActor(recorded, factory as AnyFactory, step, hangMs));
       }
       await lives.at(-1)!.play(step);
@@ -394,7 +395,7 @@ export async function playAlone(
 /** Returns the only actor of the export with this name. */
 function findActor(journal: Journal, name: string): string {
   const made = journal.steps.filter((step) =>
-    step.type === "init" && (payloadOf(journal, step) as Init).made === name
+    workIn(step) === "init" && (payloadOf(journal, step) as Init).made === name
   ).map(({ actor }) => actor);
   const ids = [...new Set(made)];
   if (ids.length === 1) return ids[0]!;

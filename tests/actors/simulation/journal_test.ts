@@ -4,6 +4,7 @@ import { digestOf } from "../../../actors/simulation/digest.ts";
 import assert from "node:assert/strict";
 import fc from "../../fast_check.ts";
 import {
+  beginJournal,
   random,
   ReplayError,
   replayInbox,
@@ -17,6 +18,8 @@ import {
 } from "../../../testing.ts";
 import { decodePayload, encodePayload, parseJournal } from "../../../actors/simulation/journal.ts";
 import { checksummed, journalOf, PLAYERS, realJournal, recordsOf, refusedLine } from "./forged.ts";
+import { createSystem, type System } from "../../../actors/mod.ts";
+import { plain } from "../runtime/players.ts";
 import { type Any, GUARD, playRing, playSum, SUM, sum } from "./players.ts";
 
 Deno.test("equal values have equal digests, and almost no others do", () => {
@@ -300,6 +303,33 @@ Deno.test("an actor replays with its clock, its chance, its children and its tim
   await assert.rejects(missing, /must hold its first message/);
   const other = parseJournal(change(text, /"seed":9/, '"seed":8'));
   await assert.rejects(replayInbox(GUARD, other), ReplayError);
+});
+
+Deno.test("messages may have the types of the runtime's work", async () => {
+  const spec = plain(`(ctx) => {
+    const seen = [], see = ({ type }) => void seen.push(type);
+    let end;
+    ctx.expose(() => seen);
+    return {
+      ...{ init: see, "answer:x": see },
+      finish(message) { see(message); end?.(1); },
+      End() { end = ctx.deferReply(); ctx.after(0, { type: "finish" }); },
+    };
+  }`);
+  const play = (system: System) => {
+    const to = system.spawn(spec, undefined, { id: "clash" });
+    for (const type of ["finish", "init", "answer:x"]) system.send(to, { type });
+    return system.ask(to, { type: "End" });
+  };
+  const journal = parseJournal(
+    await journalOf(async (path) => {
+      await using system = createSystem({ observer: await beginJournal({ path, payloads: true }) });
+      await play(system);
+    }),
+  );
+  const { steps, states } = await replayInbox(spec, journal);
+  assert.deepEqual({ steps, states }, { steps: 7, states: 7 });
+  await replayJournal(journal, ({ system }) => play(system));
 });
 
 Deno.test("without payloads an inbox cannot be replayed, and the error says so", async () => {

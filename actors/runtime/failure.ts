@@ -194,16 +194,25 @@ export function describeFailure(
   thrown: unknown,
   handling?: string,
 ): Failure {
-  const isError = thrown instanceof Error, message = messageOf(thrown);
-  const name = isError ? textOf(() => thrown.name) : "Error";
+  const message = messageOf(thrown);
+  const name = isError(thrown) ? textOf(() => thrown.name) : "Error";
   const headline = `${name}: ${message}`;
-  const stack = isError ? textOf(() => thrown.stack ?? headline) : headline;
+  const stack = isError(thrown) ? textOf(() => thrown.stack ?? headline) : headline;
   return {
     actor,
     kind,
     error: { name, message, stack },
     ...(handling === undefined ? {} : { handling }),
   };
+}
+
+/** Returns true if a thrown value is an error. A proxy can throw here. */
+function isError(thrown: unknown): thrown is Error {
+  try {
+    return thrown instanceof Error;
+  } catch {
+    return false;
+  }
 }
 
 /** Returns the message of a thrown value of any type. */

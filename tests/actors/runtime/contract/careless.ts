@@ -24,6 +24,7 @@ const MISTAKES = [
   "ctx.stop(); throw null",
   "throw Object.create(null)",
   "throw Object.assign(Error(), { message: () => 1 })",
+  "const { proxy, revoke } = Proxy.revocable({}, {}); revoke(); throw proxy",
   'ctx.reply({ get x() { throw new Error("out of luck"); } })',
   "ctx.reply(1, { transfer: [undefined] })",
   "ctx.after(1, null)",

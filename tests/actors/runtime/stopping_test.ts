@@ -7,6 +7,7 @@ import {
   type System,
   type SystemEvent,
 } from "../../../actors/runtime/mod.ts";
+import { turn } from "../../../actors/runtime/steps.ts";
 import { createSystem } from "../../../actors/transports/system.ts";
 import type { World } from "../../../actors/simulation/run.ts";
 import { downOf, thrownBy } from "./harness.ts";
@@ -50,6 +51,20 @@ Deno.test("an actor that stops while it is being made ends", async () => {
     downOf(system, system.spawn({ module, export: "brief" }, undefined, { id: "brief" }))
   );
   assert.equal(down.reason, "stopped");
+});
+
+Deno.test("an actor that is stopped while its module loads is not made", async () => {
+  const gate = Promise.withResolvers<void>();
+  Object.assign(globalThis, { gate: gate.promise });
+  const code = 'await globalThis.gate; export const late = () => { throw new Error("made"); }';
+  await using system = createSystem();
+  const spec = { module: `data:text/javascript,${code}`, export: "late" };
+  const ref = system.spawn(spec, undefined, { id: "late" }), down = downOf(system, ref);
+  await turn();
+  const end = system.stop(ref);
+  gate.resolve();
+  await end;
+  assert.equal((await down).reason, "stopped");
 });
 
 playTest(

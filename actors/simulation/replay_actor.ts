@@ -112,7 +112,10 @@ class ReplayedActor {
         this.#handlers = handlersOf(this.#self.id, made, handlers);
       } else if (kind === "finish") {
         for (const cleanup of this.#cleanups.splice(0).reverse()) await cleanup();
-      } else await (this.#handlers[step.type] ?? this.#handlers[OTHERS])?.(message);
+      } else {
+        const type = Object.hasOwn(this.#handlers, step.type) ? step.type : OTHERS;
+        await this.#handlers[type]?.(message);
+      }
     };
     work().catch((error) => this.#thrown = { error }).finally(() => this.#isWorking = false);
   }

@@ -1,7 +1,13 @@
 /** Handlers: records of functions and instances of classes, and their types. */
 
 import assert from "node:assert/strict";
-import type { ActorRef, Ask, Context, Handlers } from "../../../actors/runtime/mod.ts";
+import {
+  type ActorRef,
+  type Ask,
+  type Context,
+  type Handlers,
+  OTHERS,
+} from "../../../actors/runtime/mod.ts";
 import { downOf } from "./harness.ts";
 import { type AnyActor, type AnyMessage, plain, specOf } from "./players.ts";
 import { failTest, playTest, replayed } from "./simulated.ts";
@@ -89,6 +95,22 @@ Deno.test("an actor that was restarted with its id replays as a new one", async 
     }
   });
   assert.deepEqual({ steps, compared }, { steps: 10, compared: 4 });
+});
+
+/** Answers every message with its type. */
+export const mirror = (ctx: Context<AnyMessage>) => ({
+  [OTHERS]: ({ type }: AnyMessage) => ctx.reply(type),
+});
+
+Deno.test("messages named like members of every object replay", async () => {
+  const spec = specOf(import.meta.url, "mirror");
+  const { steps, compared } = await replayed(spec, async (system) => {
+    const ref = system.spawn(spec, undefined, { id: "mirror" });
+    for (const type of ["toString", "constructor"]) {
+      assert.equal(await system.ask(ref, { type }), type);
+    }
+  });
+  assert.deepEqual({ steps, compared }, { steps: 4, compared: 2 });
 });
 
 type A = { readonly type: "A"; readonly n: number };

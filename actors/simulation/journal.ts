@@ -485,7 +485,7 @@ function digestOfEncoded(encoded: unknown): string {
 /** Returns the isolates that a step started. */
 function spawnedIn({ did }: StepRecord): number[] {
   return did.flatMap((deed) => {
-    const [, isolate] = /^spawned .* (\d+)\/\d+$/.exec(deed) ?? [];
+    const [, isolate] = /^spawned .* (\d+)\/\d+$/s.exec(deed) ?? [];
     return isolate === undefined ? [] : [Number(isolate)];
   });
 }

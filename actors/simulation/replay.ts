@@ -135,7 +135,7 @@ function differs(
 
 /** Removes the isolates of spawned actors from a step, because they differ between runtimes. */
 function placeless(step: StepRecord): StepRecord {
-  const did = step.did.map((effect) => effect.replace(/^(spawned .*) \d+\/\d+$/, "$1"));
+  const did = step.did.map((effect) => effect.replace(/^(spawned .*) \d+\/\d+$/s, "$1"));
   return { ...step, did };
 }
 

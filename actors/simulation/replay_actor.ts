@@ -11,6 +11,7 @@ import type {
   ActorRef,
   ActorSpec,
   AskCall,
+  AskOptions,
   Context,
   Message,
   SpawnOptions,
@@ -187,20 +188,19 @@ class ReplayedActor {
 
   /** Returns the recorded address of a child. */
   #nextChild(): ActorRef {
-    const [kind, id = "", place = ""] = this.#step.did[this.#did]?.split(" ") ?? [];
-    const [isolate, serial] = place.split("/").map(Number);
-    if (kind !== "spawned" || isolate === undefined || serial === undefined) {
-      throw this.#differs("no child", "a child");
-    }
-    const to = { id, isolate, serial };
+    // An id may hold spaces.
+    const child = /^spawned (.*) (\d+)\/(\d+)$/s.exec(this.#step.did[this.#did] ?? "");
+    if (!child) throw this.#differs("no child", "a child");
+    const to = { id: child[1]!, isolate: Number(child[2]), serial: Number(child[3]) };
     this.#does({ kind: "spawned", to });
     return to;
   }
 
-  #wait(to: ActorRef, type: string, timeoutMs: number): Promise<unknown> {
+  #wait(to: ActorRef, type: string, timeoutMs: number, signal?: AbortSignal): Promise<unknown> {
     return new Promise((resolve, reject) => {
       this.#questions.set(this.#asked++, (outcome) => {
         if (outcome.status === "answered") resolve(outcome.value);
+        else if (outcome.status === "aborted" && signal?.aborted) reject(signal.reason);
         else reject(errorOf({ from: this.#self, to, type, timeoutMs }, outcome));
       });
     });
@@ -210,9 +210,11 @@ class ReplayedActor {
     return {
       self: this.#self,
       send: (to, value) => this.#does({ kind: "send", to, value }),
-      ask: ((to: ActorRef, value: Message, { timeoutMs = 0 } = {}) => {
+      ask: ((to: ActorRef, value: Message, { timeoutMs = 0, signal }: AskOptions = {}) => {
         this.#does({ kind: "ask", to, value });
-        return this.#wait(to, value.type, timeoutMs);
+        // Such a question was never sent.
+        if (signal?.aborted) return Promise.reject(signal.reason);
+        return this.#wait(to, value.type, timeoutMs, signal);
       }) as AskCall,
       reply: (value) => this.#takeReply()(value),
       deferReply: () => this.#takeReply(),
@@ -226,7 +228,7 @@ class ReplayedActor {
         this.#does({ kind: "after", value: { delayMs, message, key } }),
       now: () => this.#nextReading(),
       random: (label) => this.#draw(label),
-      setActivity: (text) => void (this.activity = text),
+      setActivity: (text) => void (this.activity = String(text)),
       busy: async (run) => await run(),
       external: <T>() => {
         this.#does({ kind: "outside" });

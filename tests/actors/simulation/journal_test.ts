@@ -305,6 +305,26 @@ Deno.test("an actor replays with its clock, its chance, its children and its tim
   await assert.rejects(replayInbox(GUARD, other), ReplayError);
 });
 
+Deno.test("an inbox replays a child whose id has spaces and an ask that its signal ends", async () => {
+  const parent = plain(`(ctx, { spec, to }) => ({
+    async Go() {
+      const { id } = ctx.spawn(spec, undefined, { id: "a child\\nof two lines" });
+      const why = new RangeError("enough"), later = new AbortController();
+      const ask = (signal) => ctx.ask(to, { type: "Read" }, { signal }).catch((error) => error === why);
+      const early = await ask(AbortSignal.abort(why)), late = ask(later.signal);
+      later.abort(why);
+      ctx.reply([id, early, await late]);
+    },
+  })`);
+  const { text } = await record(async ({ system }) => {
+    const init = { spec: GUARD, to: system.spawn(GUARD, undefined, { id: "guard" }) };
+    const ref = system.spawn(parent, init, { id: "parent" });
+    const answer = await system.ask(ref, { type: "Go" });
+    assert.deepEqual(answer, ["a child\nof two lines", true, true]);
+  }, { payloads: true });
+  assert.equal((await replayInbox(parent, parseJournal(text))).compared, 5);
+});
+
 Deno.test("messages may have the types of the runtime's work", async () => {
   const spec = plain(`(ctx) => {
     const seen = [], see = ({ type }) => void seen.push(type);

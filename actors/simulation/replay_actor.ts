@@ -14,6 +14,8 @@ import type {
   AskOptions,
   Context,
   Message,
+  Reply,
+  SendOptions,
   SpawnOptions,
 } from "../runtime/mod.ts";
 import { handlersOf } from "../runtime/spawning.ts";
@@ -152,11 +154,13 @@ class ReplayedActor {
   }
 
   /** Compares an effect of the actor with the recorded one. */
-  #does(effect: Effect): void {
+  #does(effect: Effect, { transfer = [] }: Pick<SendOptions, "transfer"> = {}): void {
     if (this.recorded.onEffect) return this.recorded.onEffect(effect);
     const received = describeEffect(effect), expected = this.#step.did[this.#did++];
     if (received === expected) this.compared++;
     else this.#differs(quote(expected), quote(received));
+    // They have left the actor.
+    for (const buffer of transfer) if (buffer?.detached === false) buffer.transfer();
   }
 
   #answer(message: Message): void {
@@ -167,11 +171,11 @@ class ReplayedActor {
     settle(outcome);
   }
 
-  #takeReply(): (value: unknown) => void {
+  #takeReply(): Reply {
     if (this.#asker === undefined) return () => {};
     const to = { id: this.#asker, isolate: 0, serial: 0 };
     this.#asker = undefined;
-    return (value) => this.#does({ kind: "reply", to, value });
+    return (value, options) => this.#does({ kind: "reply", to, value }, options);
   }
 
   #nextReading(): number {
@@ -209,18 +213,20 @@ class ReplayedActor {
   #context(): Context<Message> {
     return {
       self: this.#self,
-      send: (to, value) => this.#does({ kind: "send", to, value }),
-      ask: ((to: ActorRef, value: Message, { timeoutMs = 0, signal }: AskOptions = {}) => {
-        this.#does({ kind: "ask", to, value });
+      send: (to, value, options) => this.#does({ kind: "send", to, value }, options),
+      ask: ((to: ActorRef, value: Message, options: AskOptions = {}) => {
+        const { timeoutMs = 0, signal } = options;
+        this.#does({ kind: "ask", to, value }, options);
         // Such a question was never sent.
         if (signal?.aborted) return Promise.reject(signal.reason);
         return this.#wait(to, value.type, timeoutMs, signal);
       }) as AskCall,
-      reply: (value) => this.#takeReply()(value),
+      reply: (value, options) => this.#takeReply()(value, options),
       deferReply: () => this.#takeReply(),
       refuse: (value) => this.#does({ kind: "refuse", value }),
-      spawn: <I, T extends Message>(spec: ActorSpec<I, T>, init: I, { id }: SpawnOptions) => {
-        this.#does({ kind: "spawn", value: { made: spec.export, init, id } });
+      spawn: <I, T extends Message>(spec: ActorSpec<I, T>, init: I, options: SpawnOptions) => {
+        const { id } = options;
+        this.#does({ kind: "spawn", value: { made: spec.export, init, id } }, options);
         return this.#nextChild() as ActorRef<Message> as ActorRef<T>;
       },
       watch: (to) => this.#does({ kind: "watch", to }),

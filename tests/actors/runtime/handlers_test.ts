@@ -102,6 +102,22 @@ export const mirror = (ctx: Context<AnyMessage>) => ({
   [OTHERS]: ({ type }: AnyMessage) => ctx.reply(type),
 });
 
+Deno.test("a replayed actor no longer has the buffers that it transferred", async () => {
+  const spec = plain(`(ctx) => ({
+    Go() {
+      const sent = new ArrayBuffer(8), replied = new ArrayBuffer(8);
+      ctx.send(ctx.self, { type: "Take", sent }, { transfer: [sent] });
+      ctx.reply(replied, { transfer: [replied] });
+      ctx.setActivity([sent.byteLength, replied.byteLength].join());
+    },
+    Take() {},
+  })`);
+  const { compared } = await replayed(spec, (system) => {
+    return system.ask(system.spawn(spec, undefined, { id: "plain" }), { type: "Go" });
+  });
+  assert.equal(compared, 2);
+});
+
 Deno.test("messages named like members of every object replay", async () => {
   const spec = specOf(import.meta.url, "mirror");
   const { steps, compared } = await replayed(spec, async (system) => {

@@ -197,7 +197,7 @@ export async function findComponent<K extends ComponentKind>(
   const { integrity, isIntact } = await registry.verify(found);
   const { name, from, integrity: known } = found;
   const must = `the modules of ${from} must have the hash in the registry, ${known}`;
-  const received = `${integrity}; if you trust them, add them again`;
+  const received = `${integrity}; if you trust them, add them again with --replace`;
   assertInput(isIntact, `use ${name} as ${kind}`, must, received);
   return { ...found, integrity };
 }

@@ -86,7 +86,7 @@ folderTest("a name in troupe.json replaces a built-in one, and is reported", asy
   const changed = await trainIn(folder, train);
   assert.deepEqual([changed.code, changed.stdout], [2, ""]);
   const said =
-    /^Cannot use gpt as model: .* must have the hash in the registry, sha256-.*, received sha256-.*\n$/;
+    /^Cannot use gpt as model: .* must have the hash in the registry, sha256-.*, received sha256-.*; if you trust them, add them again with --replace\n$/;
   assert.match(changed.stderr, said);
 });
 

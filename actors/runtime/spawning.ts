@@ -245,8 +245,8 @@ export function launch(isolate: Isolate, frame: LaunchFrame): void {
 async function start(isolate: Isolate, actor: Actor, { spec, init }: LaunchFrame): Promise<void> {
   const load = isolate.env.load ?? ((module) => import(module));
   const exports = await isolate.heartbeat.busy(() => load(spec.module));
-  // It was stopped meanwhile: a factory that spawns would fail.
-  if (actor.state === "stopping") return;
+  // It was stopped meanwhile: a factory that spawns fails, which no longer matters.
+  if (actor.state === "stopping" && actor.step) actor.step.isAbandoned = true;
   const factory = functionOf(`Cannot make "${actor.ref.id}"`, spec, exports);
   const ctx = createContext<Message>(isolate, actor, spawn);
   const make = factory as ActorFactory<unknown, Message>;

@@ -54,7 +54,7 @@ export function checkPositive(cannot: string, values: Readonly<Record<string, nu
  */
 export function checkNames(cannot: string, others: object, known: string): void {
   const [other] = Object.keys(others);
-  assertInput(other === undefined, cannot, `options must be of ${known}`, other, TypeError);
+  assertInput(other === undefined, cannot, `its options must be among ${known}`, other, TypeError);
 }
 
 /**

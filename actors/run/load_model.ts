@@ -135,7 +135,7 @@ export async function loadModel(
       async evaluate(batches) {
         if (!loss) throw refusal(`evaluate ${name}`, "it must have a loss", "none", TypeError);
         const isList = Symbol.iterator in Object(batches), received = typeof batches;
-        const must = "it must get a list of micro-batches, such as rows.inOrder(8)";
+        const must = "micro-batches must be a list, such as rows.inOrder(8)";
         assertInput(isList, `evaluate ${name}`, must, received, TypeError);
         losses ??= openPredictor(
           opened,
@@ -233,7 +233,7 @@ async function weightsOf(
   const must = "run must be a run's folder or name where ema is true";
   assertInput(!ema || isFolder, cannot, must, "weights");
   const isRun = typeof run === "string" || (run as unknown) instanceof Map, found = typeof run;
-  assertInput(isRun, cannot, "run must be a text, or a Map of weights", found, TypeError);
+  assertInput(isRun, cannot, "run must be a name, a path or a Map of weights", found, TypeError);
   if (typeof run !== "string") return { weights: run, kept: {} };
   if (url || run.endsWith(".safetensors")) {
     const { file, kept } = url ? await locateAt(cannot, url) : { file: run, kept: {} };

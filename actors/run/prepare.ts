@@ -414,24 +414,23 @@ function compileServable(options: FilledOptions, schedule: Schedule): CompiledRu
  * @throws {RangeError} with the first option that prevents a requested move.
  */
 function canMove(schedule: Schedule, options: FilledOptions): boolean {
-  const { failover, runtime, replicas, supervisor, worker, jobs, buddy } = options;
+  const { failover, runtime, replicas, buddy } = options;
   if (buddy) assertMirrorable(schedule, options);
   if (failover === "restart") return false;
   const reason = movingRefusal(schedule, options), isAsked = failover === "resize" || buddy;
   if (isAsked && reason !== undefined) throw new RangeError(reason);
-  const isUseful = replicas * pipelineCount(schedule) > 1 && !(supervisor ?? worker ?? jobs);
+  const isUseful = replicas * pipelineCount(schedule) > 1;
   return reason === undefined && runtime !== "serial" && (isAsked || isUseful);
 }
 
 /** Refuses mirrors if each stage has several copies, or if the run could not move to the mirrors. */
 function assertMirrorable(
   schedule: Schedule,
-  { failover, replicas, runtime, supervisor, worker }: FilledOptions,
+  { failover, replicas, runtime }: FilledOptions,
 ): void {
   const cannot = "mirror stages", all = replicas * schedule.workers;
   assertInput(runtime !== "serial", cannot, "the runtime must have actors", runtime);
   assertInput(failover !== "restart", cannot, "failover must be resize", failover);
-  assertInput(!(supervisor ?? worker), cannot, "there must be no actors of your own", "some");
   assertInput(all > 1, cannot, "there must be another worker", "one worker");
   const isAlone = buddiesOf(copiesOf(schedule, replicas), all).some((one) => one !== undefined);
   const received = `${replicas * pipelineCount(schedule)} of each`;
@@ -441,13 +440,16 @@ function assertMirrorable(
 /** Returns why a run would have other bits on other workers, or its state cannot be read from them. */
 function movingRefusal(
   schedule: Schedule,
-  { runtime, reduce, journal, system }: FilledOptions,
+  { runtime, reduce, journal, system, supervisor, worker, jobs }: FilledOptions,
 ): string | undefined {
   const refuse = (must: string, received: string) =>
     `Cannot move a run to other workers: ${must}, received ${received}`;
   if (runtime === "mpi") return refuse("the runtime must not be mpi, whose jobs restart", runtime);
   if (reduce !== "deterministic") {
     return refuse("reduce must be deterministic: other sums depend on the workers", reduce);
+  }
+  if (supervisor ?? worker ?? jobs) {
+    return refuse("there must be no jobs and no actors of your own", "some");
   }
   const other = hostingRefusal(schedule);
   if (other !== undefined || !(journal ?? system)) return other;

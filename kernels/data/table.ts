@@ -428,7 +428,7 @@ export class Dataset {
    */
   split(share = 0.1, seed = 1): { readonly train: Dataset; readonly validation: Dataset } {
     const { length } = this, isShare = typeof share === "number" && share > 0 && share < 1;
-    assertInput(length >= 2, "split a dataset", "it must have two rows at least", length);
+    assertInput(length >= 2, "split a dataset", "it must have at least two rows", length);
     assertInput(
       isShare,
       "split a dataset",
@@ -479,7 +479,7 @@ export class Dataset {
   /** Returns the samples in order, in whole micro-batches, for `evaluation.batches`. */
   inOrder(samples: number): Batch[] {
     checkPositive("make micro-batches", { samples });
-    const must = `samples must be at most the ${this.length} of the dataset`;
+    const must = `samples must be at most its ${this.length} rows`;
     assertInput(samples <= this.length, "make micro-batches", must, samples);
     const rowsOf = (batch: number) =>
       Array.from({ length: samples }, (_, i) => this.read(batch * samples + i));

@@ -40,7 +40,7 @@ const FIELDS = ["numbers", "category classes", "text encode length", "image size
 /** Throws unless each field of a schema is of one kind, with columns. */
 export function checkSchema(schema: TableSchema): void {
   const fields = Object.entries(Object(schema) as TableSchema);
-  assertInput(fields.length > 0, "read a table", "the schema must have a field at least", "none");
+  assertInput(fields.length > 0, "read a table", "the schema must have at least one field", "none");
   for (const [name, field] of fields as [string, unknown][]) {
     const cannot = `read the field ${name}`, names = Object.keys(Object(field));
     const known = FIELDS.find(([kind]) => names.includes(kind!)) ?? [], kind = known[0]!;

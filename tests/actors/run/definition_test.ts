@@ -321,11 +321,11 @@ Deno.test("a loaded model refuses what it cannot read", async () => {
   const cases: [call: () => Promise<unknown>, message: RegExp][] = [
     [
       () => loadModel(MODEL, weights, { ...options, emaa: true } as never),
-      /options must be of dev/,
+      /its options must be among dev/,
     ],
     [
       () => loadModel(MODEL, undefined as never, options),
-      /run must be a text, or a Map of weights/,
+      /run must be a name, a path or a Map of weights/,
     ],
     [
       () => loadModel(MODEL, short, options),
@@ -336,7 +336,7 @@ Deno.test("a loaded model refuses what it cannot read", async () => {
       () => model.predict({ point } as never),
       /^Cannot predict: the field "point" must be Float32Array, received /,
     ]),
-    [() => model.evaluate(TABLE as never), /must get a list of micro-batches, .* received object$/],
+    [() => model.evaluate(TABLE as never), /micro-batches must be a list, .* received object$/],
   ];
   for (const [call, message] of cases) await assert.rejects(call, { message });
 });

@@ -206,6 +206,9 @@ const FAST = { reduce: "fast", schedule: "1f1b" } as const;
 /** What would have other bits, or cannot be read. */
 const REFUSED: Readonly<Record<string, Partial<TrainOptions>>> = {
   "reduce must be deterministic: other sums depend on the workers, received fast": FAST,
+  "there must be no jobs and no actors of your own, received some": {
+    worker: { module: MODULE, export: "wrongWorker" },
+  },
   "the schedule must have a flush, received pipedream": { schedule: "pipedream", replicas: 1 },
   "the schedule must compute whole micro-batches, received chimera": {
     schedule: "chimera",

@@ -94,6 +94,9 @@ export const exploreCommand: Command = defineCommand({
       !strategy.isExhaustive || !flags.faults,
       `Cannot explore ${name}: --faults must be left out with --strategy ${strategy.name}`,
     );
+    const must = "--strategy must not be dfs: workers do not expose their whole state";
+    const isTraining = scheduleNames().includes(name);
+    ensure(!strategy.isExhaustive || !isTraining, `Cannot explore ${name}: ${must}`);
     if (flags.journal !== undefined) await checkJournalFile(flags.journal);
     begin();
     const options: ExploreOptions<unknown> = {

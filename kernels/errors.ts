@@ -52,7 +52,7 @@ export function checkPositive(cannot: string, values: Readonly<Record<string, nu
  *
  * @throws {TypeError} with the name of the first.
  */
-export function checkNames(cannot: string, others: object, known: string): void {
+export function checkOptionNames(cannot: string, others: object, known: string): void {
   const [other] = Object.keys(others);
   assertInput(other === undefined, cannot, `its options must be among ${known}`, other, TypeError);
 }

@@ -167,7 +167,7 @@ export class Homes {
         spare.isWarm = await this.#ask<boolean>(spare, { type: "WarmUp", made, workers }, Infinity);
         system.watch(spare.ref, () => spare === this.#spare && this.#keepSpare(made, workers));
       } catch {
-        // A spare that is lost when it is warm is replaced, one that cannot start is not.
+        // A spare that cannot start is not replaced.
       }
     }, SPARE_MS);
   }

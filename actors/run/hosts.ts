@@ -11,6 +11,7 @@ import type { TrainEvent } from "../options/train_events.ts";
 import { pipelineCount } from "../pipeline/layout.ts";
 import type { WorkerLost } from "../pipeline/protocol.ts";
 import { type HostedRun, hostShares } from "../pipeline/step.ts";
+import type { PlaceName } from "../runtime/mod.ts";
 import type { Engine, EngineOptions } from "./engine.ts";
 
 /** A move of a run to other workers, as the event `resize` reports it. */
@@ -55,6 +56,14 @@ export class TooFewWorkersError extends Error {
     );
   }
 }
+
+/** Returns whether isolates outlive a move: a GPU belongs to one process. */
+export const outlivesMoves = (
+  { freezes, system, devices }: Pick<EngineOptions, "freezes" | "system" | "devices">,
+  isolate: PlaceName,
+): boolean =>
+  freezes === true && isolate !== "local" && !system &&
+  devices.every(({ name }) => name !== "webgpu");
 
 /** The hosts of a run: fewer when some are lost, and more when others join, up to those of the run. */
 export class MovingHosts<R extends EngineOptions> implements HostsOptions {

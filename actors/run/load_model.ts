@@ -14,7 +14,7 @@ import {
 } from "../../kernels/mod.ts";
 import {
   assertInput,
-  checkNames,
+  checkOptionNames,
   type LoraOptions,
   measureSamples,
   outputsOf,
@@ -113,7 +113,7 @@ export async function loadModel(
 ): Promise<LoadedModel> {
   const { device = isPage() ? "wasm" : "auto", sizes, ema = false, ...others } = options;
   const { name, loss } = definition;
-  checkNames(`load ${name}`, others, "device, sizes, ema");
+  checkOptionNames(`load ${name}`, others, "device, sizes, ema");
   const { weights, kept } = await weightsOf(definition, run, sizes, ema);
   const classes = (kept.classes ?? {}) as LoadedModel["classes"];
   const modelFor = (samples: number) => modelOf(definition, samples, sizes, kept);

@@ -49,7 +49,7 @@ import {
 import { rankTransport } from "./mpi_run.ts";
 import type { PreparedRun } from "./events.ts";
 import { Homes } from "./homes.ts";
-import { type Hosts, MovingHosts } from "./hosts.ts";
+import { type Hosts, MovingHosts, outlivesMoves } from "./hosts.ts";
 import { openSnapshots, Recovery, type RecoveryOptions, WorkerLostError } from "./recovery.ts";
 import { openSerial } from "./serial.ts";
 
@@ -426,11 +426,6 @@ function columnsOf(
   if (reduce !== "mpi" || copies[0]!.length === 1) return [];
   return copies.map((column) => column.map(({ worker }) => ranks[worker]!));
 }
-
-/** Returns whether isolates outlive a move: a GPU belongs to one process. */
-const outlivesMoves = ({ freezes, system, devices }: PreparedRun, isolate: PlaceName) =>
-  freezes && isolate !== "local" && !system &&
-  devices.every(({ name }) => name !== "webgpu");
 
 /**
  * Returns a state that workers can read: permissions cannot name a path with a comma, and hosts have

@@ -35,6 +35,7 @@ import { transportTo } from "./engine.ts";
 import { rateOf } from "./events.ts";
 import { firstJobStates, firstState } from "./first_state.ts";
 import { assertShareable, fillJobs, loraOf, mostJobs } from "./jobs.ts";
+import { outlivesMoves } from "./hosts.ts";
 import { type CompiledRun, planRunMemory, skipTrafficNote } from "./memory.ts";
 import { assertDevicesHold, assertMemory } from "./memory_limit.ts";
 import { rankMap } from "./mpi_run.ts";
@@ -330,8 +331,8 @@ export async function prepareRun(options: RunOptions): Promise<PreparedRun> {
     ? runtime
     : isolationFor(runtime, filled.isolation, device.name);
   const compiled = planRun(servable, schedule, device.name), { predictions } = options.model;
-  const hasSpare = freezes && isolation === "process" && filled.retries > 0 && !options.system &&
-    device.name !== "webgpu";
+  const isMoved = outlivesMoves({ freezes, system: options.system, devices }, isolation);
+  const hasSpare = isMoved && runtime !== "local" && isolation === "process" && filled.retries > 0;
   const { model, stage, halves } = compiled;
   const note = runtime === "serial" ? undefined : skipTrafficNote(compiled, schedule);
   if (note) announce(note);

@@ -475,7 +475,10 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
     this.#move(hosts, workers, why, lost.isInStep && !remains.committed ? 1 : 0);
   }
 
-  /** Returns the number of workers after a loss. A worker that can restart may fail `retries` times. */
+  /**
+   * Returns the number of workers after a loss, and begins to start replacements. A worker that can
+   * restart may fail `retries` times.
+   */
   #workersAfter(hosts: Hosts, error: WorkerLostError, remaining: number): number {
     if (error.lost.isExcluded) return this.#mostWorkers = remaining;
     if (hosts.available) return Math.max(remaining, Math.min(hosts.available(), this.#mostWorkers));

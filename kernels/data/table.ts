@@ -9,7 +9,7 @@
 
 import type { ZlibOptions } from "node:zlib";
 import { builtin } from "../builtin.ts";
-import { assertInput, checkNames, checkPositive, nameError, refusal } from "../errors.ts";
+import { assertInput, checkOptionNames, checkPositive, nameError, refusal } from "../errors.ts";
 import { checkInputFile, damageOf, decodeText, TEXT_BYTES_MAX } from "./files.ts";
 import { pinnedPackage } from "./npm_packages.ts";
 import { uniformInt } from "pure-rand/distribution/uniformInt";
@@ -403,7 +403,7 @@ export class Dataset {
   ): Dataset {
     const cannot = `augment ${field}`, of = this.schema[field];
     const known = size ?? (of && "image" in of ? of.size : undefined);
-    checkNames(cannot, others, "padding, flip, seed, size");
+    checkOptionNames(cannot, others, "padding, flip, seed, size");
     const isPadding = Number.isSafeInteger(padding) && padding >= 0 && padding < 2 ** 16;
     assertInput(isPadding, cannot, "padding must be a whole number from 0", padding);
     assertInput(Number.isSafeInteger(seed), cannot, "the seed must be an integer", seed);
@@ -459,7 +459,7 @@ export class Dataset {
     readonly classes: Readonly<Record<string, readonly string[]>>;
   } {
     checkPositive("make micro-batches", { samples });
-    checkNames("make micro-batches", others, "samples, seed");
+    checkOptionNames("make micro-batches", others, "samples, seed");
     const order = shuffledOrder(this.length, seed);
     const plan = { microBatch: samples, microBatches: 1, order: (row: number) => row };
     const rows = batchRows(this.length, plan);

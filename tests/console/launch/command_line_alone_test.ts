@@ -94,7 +94,7 @@ folderTest("a job that cannot be launched is refused in one sentence", async (fo
     assert.equal(stdout, "");
     return code.message;
   }, { FOLDER: folder });
-  // What is not started, or written as a script, leaves no folder of a run.
+  // A job that cannot start, and a script that cannot be written, leave no run folder.
   const next = nextRunFolder("mlp");
   for (const [path, flag] of [[paths.none, "--slurm"], [paths.mpich, "--launcher=srun"]] as const) {
     const { code } = await launch(path, [flag, ...job("--model", "mlp")]);

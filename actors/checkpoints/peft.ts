@@ -81,7 +81,7 @@ export function readAdapterConfig(folder: string): LoraOptions {
   const isAlpha = typeof alpha === "number" && alpha > 0 && Number.isFinite(alpha);
   if (!isAlpha) reader.refuse("lora_alpha", "a positive number");
   const isList = Array.isArray(target) && target.length > 0 &&
-    target.every((one) => typeof one === "string" && /^[\w.]+$/.test(one));
+    target.every((one) => typeof one === "string" && one !== "");
   if (!isList) reader.refuse("target_modules", "a list of names of layers", TypeError);
   return { rank, alpha, target } as LoraOptions;
 }

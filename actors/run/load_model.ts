@@ -209,7 +209,9 @@ async function modelOf(
 }
 
 /** Returns a model with the adapter that its run trained. */
-function adapted(model: BuiltModel, { lora }: Kept): BuiltModel {
+function adapted(model: BuiltModel, { lora, progress }: Kept): BuiltModel {
+  const { jobs } = Object(progress), found = "several adapters, those of its jobs";
+  assertInput(jobs === undefined, `load ${model.name}`, "the run must have one model", found);
   if (lora === undefined) return model;
   check(ADAPTER_OPTIONS.lora.schema, lora, { cannot: `Cannot load ${model.name}`, name: "lora" });
   const withAdapter = (layers: readonly AnyLayer[]) =>

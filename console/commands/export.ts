@@ -177,6 +177,7 @@ async function findForOnnx(run: string, flags: ExportFlags): Promise<Found> {
   const { model: file } = flags;
   const folder = await findDecoderFolder(run, flags.ema);
   const checkpoint = folder ? undefined : await findCheckpoint("export", "RUN", run, flags.ema);
+  if (checkpoint) refuseAdapter(checkpoint, flags);
   if (checkpoint?.config.architecture === "onnx") {
     const { path } = checkpoint, bytes = trainedOnnx(checkpoint, file);
     return { path, write: (out, signal) => writeNewFile(out, [bytes()], signal) };
@@ -189,6 +190,17 @@ async function findForOnnx(run: string, flags: ExportFlags): Promise<Found> {
   ensure(file === undefined, `${refusal}, received ${quoted(file)}`);
   const valuesOf = (name: string) => readTensor(weights.get(name)!);
   return { path, write: (out, signal) => writeNewFile(out, onnx.pieces(valuesOf), signal) };
+}
+
+/** Refuses to merge an adapter into a model that is no decoder. */
+function refuseAdapter(
+  { path, config: { architecture, lora } }: Checkpoint<TensorSource>,
+  { adapter, merge }: ExportFlags,
+): void {
+  const isAdapted = lora !== undefined || adapter !== undefined || merge;
+  const fits = !isAdapted || !["mlp", "onnx"].includes(String(architecture));
+  const must = "the model of an adapter must be gpt or llama to be merged";
+  ensure(fits, `Cannot export ${path}: ${must}, received ${architecture}`);
 }
 
 function modelOf(checkpoint: Checkpoint<TensorSource>): TrainedDecoder | TrainedMlp {

@@ -18,8 +18,12 @@ import {
   onnxWithWeights,
   type TensorSpec,
 } from "../../kernels/mod.ts";
-import { describeOnnx, type OnnxDescription } from "../../kernels/internal.ts";
-import { modelFields } from "../../kernels/internal.ts";
+import {
+  assertInput,
+  describeOnnx,
+  modelFields,
+  type OnnxDescription,
+} from "../../kernels/internal.ts";
 import { checkFile } from "../command.ts";
 import { quoted } from "../terminal.ts";
 import { dimensionsOf, type GivenTrainFlags, type TrainFlags } from "./flags.ts";
@@ -185,12 +189,14 @@ function dimensionsOfRun(
  * @throws {TypeError} {@linkcode RangeError} when a flag is missing, or names something that the file lacks.
  */
 export function onnxModel(file: OnnxFile, flags: TrainFlags): ModelComponent {
-  const { content, name } = file, { loss, output, label = LABEL } = flags;
+  const { content, name } = file, { loss, output, label = LABEL, lora, adapter } = flags;
   if (loss === undefined) {
     throw new TypeError(
       `Cannot train ${quoted(file.path)}: --loss must be cross-entropy or mse, received none`,
     );
   }
+  const must = "--lora and --adapter must be left out, as a trained ONNX file has no adapter";
+  assertInput((lora ?? adapter) === undefined, `train ${quoted(file.path)}`, must, lora ?? adapter);
   return {
     name,
     version: "1",

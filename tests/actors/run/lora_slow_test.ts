@@ -6,11 +6,12 @@ import { readAdapterConfig } from "../../../actors/checkpoints/peft.ts";
 import { readCheckpoint } from "../../../actors/checkpoints/read.ts";
 import type { TrainEvent } from "../../../actors/options/train_events.ts";
 import type { TrainOptions } from "../../../actors/options/train_options.ts";
+import { loadModel } from "../../../actors/run/load_model.ts";
 import { train } from "../../../actors/run/train.ts";
 import { readMetrics } from "../../../actors/run_folder/metrics_file.ts";
 import { readRun, summarizeRun } from "../../../actors/run_folder/read.ts";
 import { readCurves } from "../../../console/run_files/losses.ts";
-import { compileModel, gpt2 } from "../../../kernels/mod.ts";
+import { compileModel, gpt2, type Layer } from "../../../kernels/mod.ts";
 import { initialValues, isLora } from "../../../kernels/internal.ts";
 import { atDepth } from "../../depth.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";
@@ -221,6 +222,11 @@ folderTest("jobs resume with their bits; some leave, and others join", async (ou
     ] as const
   ) assert.match(`${(await resumed([refused])).failure}`, why);
   const resume = (await readCheckpoint(out))!;
+  const model = { name: "gpt", build: () => COMMON.model };
+  await assert.rejects(
+    loadModel(model, out),
+    /^RangeError: .* the run must have one model, received/,
+  );
   const deep = JSON.parse("[".repeat(1e5) + "]".repeat(1e5));
   const lora = { ...second!.lora, alpha: 3 }, kept = { step: 2, isOver: false, lora };
   for (
@@ -270,4 +276,25 @@ folderTest("jobs resume with their bits; some leave, and others join", async (ou
   const { adapters: [same] } = await together({ jobs: [again] });
   assert.ok(same?.type === "job");
   assert.deepEqual(same.weights, event.weights, "the folder has the last weights");
+});
+
+folderTest("an adapter of a layer with any name is read again", async (out) => {
+  const layer: Layer = {
+    name: "in-put",
+    build: (g) => {
+      const weight = g.parameter("weight", [2, 1], { kind: "constant", value: 1 });
+      return g.reshape(g.gemm(g.batch("x", [1, 2]), weight), [1]);
+    },
+  };
+  const job = { name: "a", data: [{ x: Float32Array.of(1, 2) }], steps: 1 };
+  const model = { name: "one", layers: [layer], predictions: 1 };
+  const options = {
+    ...{ model, microBatches: 1, workers: 1, weights: undefined, out },
+    lora: { rank: 1, target: ["in-put"] },
+  };
+  assert.equal((await together({ ...options, jobs: [job] })).failure, undefined);
+  const next = { ...job, name: "b", start: 2, adapter: join(out, "a") };
+  const found = await together({ ...options, resume: out, jobs: [job, next] });
+  assert.equal(found.failure, undefined);
+  assert.deepEqual([...found.bits.keys()], ["b"]);
 });

@@ -162,6 +162,8 @@ folderTest("an MLP of a run has its logits as an ONNX file", async (folder) => {
   const size = words`--hidden 8 --steps 2 --micro-batch-size 4 --device reference`;
   await trainHere([...model, ...size, "--out", run]);
   const out = await exportTo("onnx", run, join(folder, "mlp.onnx"));
+  const merged = await refusalHere(words`export ${run} --format onnx --merge --out ${out}.2`);
+  assert.match(merged, /the model of an adapter must be gpt or llama to be merged, received mlp$/);
   const { state: { weights } } = (await readCheckpoint(run))!;
   const device = await openReference();
   const config = { inputs: 784, hidden: 8, layers: 1, classes: 10 };

@@ -367,7 +367,10 @@ export class Dataset {
     return this.read(number);
   }
 
-  /** Returns the same samples, changed by a function of their fields and number. */
+  /**
+   * Returns the same samples, changed by a function of their fields and number. {@linkcode encode} does
+   * not change its rows.
+   */
   map(change: (row: Batch, number: number) => Batch): Dataset {
     return this.#reading((row, epoch) => {
       const fields = change(this.read(row, epoch), row), all = Object.values(Object(fields));

@@ -57,7 +57,10 @@ export function accuracy(field: string): Metric["terms"][string] {
   return (g, logits) => g.cast(g.equal(...classes(g, logits, field)), "f32");
 }
 
-/** Returns the F1 score of a class: 2·TP ÷ (2·TP + FP + FN); 0 if it is neither there nor predicted. */
+/**
+ * Returns the F1 score of a class: 2·TP ÷ (2·TP + FP + FN); 0 if it is neither there nor predicted.
+ * Samples with class −1, which have no loss, do not count.
+ */
 export function f1Score(field: string, positive = 1): Metric {
   const is = (g: LayerGraph, of: Value) => g.cast(g.equal(of, g.int64([positive])), "f32");
   return {
@@ -68,7 +71,10 @@ export function f1Score(field: string, positive = 1): Metric {
         assertInput(positive >= 0 && positive <= last, "measure the F1 score", must, positive);
         return g.mul(is(g, predicted), is(g, actual));
       },
-      predicted: (g, logits) => is(g, classes(g, logits, field)[0]),
+      predicted: (g, logits) => {
+        const [predicted, actual] = classes(g, logits, field);
+        return g.mul(is(g, predicted), g.cast(g.greater(actual, g.int64([-1])), "f32"));
+      },
       actual: (g, logits) => is(g, classes(g, logits, field)[1]),
     },
     value: ({ both, predicted, actual }) => both === 0 ? 0 : 2 * both! / (predicted! + actual!),

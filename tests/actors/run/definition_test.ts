@@ -72,6 +72,13 @@ folderTest("metrics are those of the weights before the step, by hand", async (f
   assert.ok(Math.abs(own.score! - score) < 1e-6, `${own.score} and ${score}`);
   const { loss, metrics } = await model.evaluate(batches);
   assert.deepEqual([loss, metrics], [evaluation!.loss, evaluation!.metrics]);
+  const half = {
+    point: point.filter((_, i) => i % 4 < 2),
+    side: side.filter((_, i) => i % 2 === 0),
+  };
+  const known = { point, side: side.map((one, i) => i % 2 === 0 ? one : -1) };
+  const [wanted, found] = [await model.evaluate([half]), await model.evaluate([known])];
+  assert.equal(found.metrics!.f1, wanted.metrics!.f1, "a sample without a class is no error");
   assert.deepEqual(model.classes, { side: ["in", "out"] });
   const lines = Array.from(readMetrics(out), ({ metrics }) => metrics);
   assert.deepEqual(lines.at(-1)!.metrics, evaluation!.metrics);

@@ -10,7 +10,7 @@
 
 import { assertInput } from "../errors.ts";
 import type { Value } from "../graph/value.ts";
-import type { AnyLayer, LayerGraph, Model, ParameterSpec, Tie } from "./layer.ts";
+import type { AnyLayer, Handed, LayerGraph, Model, ParameterSpec, Tie } from "./layer.ts";
 
 /** Settings of an adapter. */
 export interface LoraOptions {
@@ -93,7 +93,9 @@ function adaptLayer(layer: AnyLayer, lora: LoraOptions): AnyLayer {
       };
       Object.defineProperty(g, "gemm", { value: adapted, configurable: true });
       try {
-        return layer.build(g, x);
+        const y = layer.build(g, x);
+        for (const weight of known.keys()) checkUses(g, y, weight);
+        return y;
       } finally {
         Reflect.deleteProperty(g, "gemm");
         for (const [i, { spec, value }] of g.parameters.entries()) {
@@ -102,6 +104,17 @@ function adaptLayer(layer: AnyLayer, lora: LoraOptions): AnyLayer {
       }
     },
   };
+}
+
+/** Refuses a weight that has other uses than products, which would not see its adapter. */
+function checkUses(g: LayerGraph, y: Handed, weight: Value): void {
+  const isProduct = g.nodes.every(({ op, inputs }) =>
+    inputs.every((one, i) => one !== weight || (op === "Gemm" && i === 1))
+  );
+  const passed = [y, ...Object.values(Object(y)), ...g.gives.values()];
+  const must = "a target of lora must be only the second factor of g.gemm";
+  const isOnly = isProduct && !passed.includes(weight);
+  assertInput(isOnly, "adapt the model", must, `other uses of "${weight.name.slice(2)}"`);
 }
 
 /** A and B of a weight. */

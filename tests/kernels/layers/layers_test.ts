@@ -263,8 +263,9 @@ Deno.test("A has the shape [r, in] and B [out, r], whether a weight is [in, out]
 });
 
 Deno.test("targets that are no dense layer, or tied ones, are refused", () => {
-  const check = (target: string[], tie = false) => {
-    const lora = { rank: 1, target }, model = withLora(gpt2({ ...SIZES, tie }, 1), lora);
+  const check = (target: string[], tie = false, headSlices = 1) => {
+    const lora = { rank: 1, target }, sizes = { ...SIZES, tie, headSlices };
+    const model = withLora(gpt2(sizes, 1), lora);
     checkLora(compileModel(model, "none").parameters, model.ties ?? [], lora);
   };
   check(["c_attn", "mlp.c_fc", "lm_head"]);
@@ -273,5 +274,6 @@ Deno.test("targets that are no dense layer, or tied ones, are refused", () => {
     () => check(["attn"]),
     () => check(["c_attn", "attn_c"]),
     () => check(["lm_head"], true),
+    () => check(["lm_head.1"], false, 2),
   ]);
 });

@@ -266,31 +266,32 @@ export class Jobs {
   async next(): Promise<
     { readonly microBatches: readonly Batch[]; readonly jobs: readonly JobShare[] } | undefined
   > {
-    const microBatches: Batch[] = [], jobs: JobShare[] = [], { predictionsOf } = this.prepared;
+    const microBatches: Batch[] = [], jobs: JobShare[] = [];
     while (jobs.length === 0) {
       const step = ++this.#step;
       if (step > this.prepared.steps) return undefined;
       for (const one of this.#jobs) {
-        const { job: { name, rate, seed }, state } = one;
-        if (state !== "running" || !runsIn(one.job, step)) continue;
-        const batches = await this.#draw(one), next = one.step + 1;
-        if (!batches) continue;
-        jobs.push({
-          ...{ name, first: microBatches.length, count: batches.length },
-          predictions: batches.reduce((sum, batch) => sum + predictionsOf(batch), 0),
-          ...{ update: next, learningRate: rate(next), dropout: { seed, step: next } },
-        });
-        microBatches.push(...batches);
+        if (one.state !== "running" || !runsIn(one.job, step)) continue;
+        const drawn = await this.#draw(one);
+        if (!drawn) continue;
+        jobs.push({ ...drawn.share, first: microBatches.length });
+        microBatches.push(...drawn.batches);
       }
     }
     return { microBatches, jobs };
   }
 
-  /** Draws the micro-batches of the next step of a job; undefined if it has ended. */
-  async #draw(one: RunningJob): Promise<readonly Batch[] | undefined> {
+  /** Draws the micro-batches of the next step of a job, and its part; undefined if it has ended. */
+  async #draw(one: RunningJob) {
+    const { job: { name, rate, seed }, step } = one, update = step + 1;
     try {
-      const batches = await one.data.next();
-      if (batches) return batches;
+      const batches = await one.data.next(), { predictionsOf } = this.prepared;
+      if (batches) {
+        const predictions = batches.reduce((sum, batch) => sum + predictionsOf(batch), 0);
+        const learningRate = rate(update), dropout = { seed, step: update };
+        const count = batches.length;
+        return { batches, share: { name, count, predictions, update, learningRate, dropout } };
+      }
       one.state = "ended";
       one.isOver = !this.prepared.signal?.aborted;
       return undefined;

@@ -187,9 +187,16 @@ folderTest("a job that fails leaves the others their bits and their folders", as
   const [first, last] = jobsOf(2) as [Jobs[number], Jobs[number]];
   const wild = { ...first, name: "wild", steps: 4, learningRate: 1e30 };
   const short = { ...first, data: first.data.slice(0, 3) }, others = [short, last];
-  const bits = await alone(others), found = await together({ jobs: [wild, ...others], out });
+  const without = { ...wild, name: "without", learningRate: (step: number) => step > 1 ? NaN : 1 };
+  const bits = await alone(others), jobs = [wild, without, ...others];
+  const found = await together({ jobs, out });
   assert.deepEqual(sorted(found.bits), bits, "the last step of a job may be smaller");
-  assert.match(`${found.failure}`, /^Error: Cannot train the job wild: cannot take step [23]: /);
+  const { suppressed } = found.failure as Error & { suppressed: Error[] };
+  assert.match(
+    `${found.failure}`,
+    /Cannot train the job without: cannot run step 2: the learning rate/,
+  );
+  assert.match(`${suppressed}`, /^Error: Cannot train the job wild: cannot take step [23]: /);
   const event = found.adapters.at(-1), { lora } = last;
   assert.ok(event?.type === "job" && event.adapter === join(out, "job-1"));
   assert.deepEqual(readAdapterConfig(event.adapter), { ...lora, alpha: 3 });

@@ -5,8 +5,8 @@
  */
 
 import type { Best, Plan, TrainEvent } from "../options/train_events.ts";
-import { learningRateAt, type Model } from "../../kernels/mod.ts";
-import { type LoraOptions, measureSamples, refusal } from "../../kernels/internal.ts";
+import { type Batch, learningRateAt, type Model } from "../../kernels/mod.ts";
+import { assertInput, type LoraOptions, measureSamples, refusal } from "../../kernels/internal.ts";
 import {
   assertFiniteData,
   assertScaled,
@@ -147,6 +147,21 @@ export function rateOf({ learningRate = RATE, steps, resume }: RunOptions): Rate
   const first = (resume?.step ?? 0) + 1;
   if (first <= steps) checked(first);
   return checked;
+}
+
+/**
+ * Returns the number of predictions of a step.
+ *
+ * @throws {RangeError} when the model counts none.
+ */
+export function countPredictions(
+  { predictionsOf }: Pick<PreparedRun, "predictionsOf">,
+  microBatches: readonly Batch[],
+): number {
+  const count = microBatches.reduce((sum, batch) => sum + predictionsOf(batch), 0);
+  const must = "the model's predictions of a step must be a positive number";
+  assertInput(count > 0 && count < Infinity, "train", must, count);
+  return count;
 }
 
 /** A step that has ended. */

@@ -35,6 +35,7 @@ import { finiteOnly, readHashed } from "./checkpoint_writer.ts";
 import { DataWatch, isDataState, RunData } from "./data.ts";
 import { keptLora } from "./first_state.ts";
 import {
+  countPredictions,
   type KeptJob,
   type PreparedRun,
   rateOf,
@@ -285,9 +286,9 @@ export class Jobs {
   async #draw(one: RunningJob) {
     const { job: { name, rate, seed }, step } = one, update = step + 1;
     try {
-      const batches = await one.data.next(), { predictionsOf } = this.prepared;
+      const batches = await one.data.next();
       if (batches) {
-        const predictions = batches.reduce((sum, batch) => sum + predictionsOf(batch), 0);
+        const predictions = countPredictions(this.prepared, batches);
         const learningRate = rate(update), dropout = { seed, step: update };
         const count = batches.length;
         return { batches, share: { name, count, predictions, update, learningRate, dropout } };

@@ -5,8 +5,7 @@
  */
 
 import type { TrainEvent } from "../options/train_events.ts";
-import type { Batch } from "../../kernels/mod.ts";
-import { assertInput, eventTurns, measureSamples, refusal } from "../../kernels/internal.ts";
+import { eventTurns, measureSamples, refusal } from "../../kernels/internal.ts";
 import { hashWeights } from "../checkpoints/format.ts";
 import {
   type FileKind,
@@ -22,6 +21,7 @@ import type { RunData } from "./data.ts";
 import { computedOn } from "./devices.ts";
 import type { Engine } from "./engine.ts";
 import {
+  countPredictions,
   firstProgress,
   keptProgress,
   nextBest,
@@ -232,20 +232,12 @@ export class TrainingRun {
         // Some of the steps before it may not have ended.
         update: update + next - step,
         microBatches,
-        predictions: this.#countPredictions(microBatches),
-        learningRate: rate(next),
+        predictions: countPredictions(this.prepared, microBatches),
+        learningRate: jobs ? jobs[0]!.learningRate : rate(next),
         lossScale: lossScale.scale,
         ...jobs && { jobs },
       };
     }
-  }
-
-  #countPredictions(microBatches: readonly Batch[]): number {
-    const { predictionsOf } = this.prepared;
-    const count = microBatches.reduce((sum, batch) => sum + predictionsOf(batch), 0);
-    const must = "the model's predictions of a step must be a positive number";
-    assertInput(count > 0 && count < Infinity, "train", must, count);
-    return count;
   }
 
   #evaluatesAfter(step: number): boolean {
@@ -290,7 +282,7 @@ export class TrainingRun {
    */
   async #evaluate(isCounted = true): Promise<TrainEvent> {
     const batches = this.data.heldOut, { step } = this.#progress;
-    const predictions = this.#countPredictions(batches);
+    const predictions = countPredictions(this.prepared, batches);
     const outputs = await this.engine.evaluate(batches);
     const { losses, metrics } = this.#measure(outputs, predictions);
     const loss = meanLoss(losses, predictions), measured = metrics && { metrics };

@@ -84,12 +84,15 @@ function adaptLayer(layer: AnyLayer, lora: LoraOptions): AnyLayer {
         const product = gemm.call(g, a, b, c, options);
         const weight = g.parameters.find(({ value }) => value === b)?.spec;
         if (!weight || !isTarget(prefix + weight.name, lora)) return product;
-        const declare = () => declareFactors(g, weight, lora.rank, options?.transB);
+        const { transA = false, transB = false, alpha = 1 } = options ?? {};
+        const declare = () => declareFactors(g, weight, lora.rank, transB);
         const factors = known.getOrInsertComputed(b, declare);
-        const { transA = false, alpha = 1 } = options ?? {}, scale = alpha * loraScale(lora);
-        const narrow = gemm.call(g, a, factors[0], undefined, { transA, transB: true });
-        const scaled = g.mul(narrow, g.scalar(scale));
-        return g.add(product, gemm.call(g, scaled, factors[1], undefined, { transB: true }));
+        // A weight that is used both ways has one update.
+        const isSame = factors.isTransposed === transB, how = { transB: isSame };
+        const [first, second] = isSame ? [factors.a, factors.b] : [factors.b, factors.a];
+        const narrow = gemm.call(g, a, first, undefined, { transA, ...how });
+        const scaled = g.mul(narrow, g.scalar(alpha * loraScale(lora)));
+        return g.add(product, gemm.call(g, scaled, second, undefined, how));
       };
       Object.defineProperty(g, "gemm", { value: adapted, configurable: true });
       try {
@@ -117,22 +120,27 @@ function checkUses(g: LayerGraph, y: Handed, weight: Value): void {
   assertInput(isOnly, "adapt the model", must, `other uses of "${weight.name.slice(2)}"`);
 }
 
-/** A and B of a weight. */
-type Factors = readonly [a: Value, b: Value];
+/** A and B of a weight, and whether it is [out, in]. */
+interface Factors {
+  readonly a: Value;
+  readonly b: Value;
+  readonly isTransposed: boolean;
+}
 
 /** Declares A and B. A weight is [in, out], or [out, in] if it is transposed. */
 function declareFactors(
   g: LayerGraph,
   { name, shape }: ParameterSpec,
   rank: number,
-  isTransposed = false,
+  isTransposed: boolean,
 ): Factors {
   const [inputs, outputs] = (isTransposed ? shape.toReversed() : shape) as [number, number];
   const [a, b] = loraNames(name), bound = 1 / Math.sqrt(inputs);
-  return [
-    g.parameter(a, [rank, inputs], { kind: "uniform", low: -bound, high: bound }),
-    g.parameter(b, [outputs, rank], { kind: "constant", value: 0 }),
-  ];
+  return {
+    a: g.parameter(a, [rank, inputs], { kind: "uniform", low: -bound, high: bound }),
+    b: g.parameter(b, [outputs, rank], { kind: "constant", value: 0 }),
+    isTransposed,
+  };
 }
 
 /**

@@ -14,6 +14,7 @@ import {
   type Initializer,
   kaimingNormal,
   kaimingUniform,
+  type Layer,
   LayerGraph,
   layerNorm,
   linear,
@@ -21,6 +22,8 @@ import {
   lstm,
   meanSquaredError,
   type Model,
+  openPredictor,
+  openReference,
   rmsNorm,
   rotary,
   type Value,
@@ -260,6 +263,28 @@ Deno.test("A has the shape [r, in] and B [out, r], whether a weight is [in, out]
     "lm_head.lora_A.weight [3,16]",
     "lm_head.lora_B.weight [32,3]",
   ]);
+});
+
+Deno.test("a weight that is used both ways has one update", async () => {
+  const layer: Layer = {
+    name: "tied",
+    build: (g) => {
+      const weight = g.parameter("w.weight", [2, 2]);
+      return g.gemm(g.gemm(g.batch("x", [1, 2]), weight), weight, undefined, { transB: true });
+    },
+  };
+  const model = { name: "tied", layers: [layer], predictions: 1 };
+  const device = await openReference();
+  const of = async ({ layers }: Pick<Model, "layers">, weights: Record<string, number[]>) => {
+    const all = Object.entries(weights).map(([name, one]) =>
+      [`tied.w.${name}weight`, Float32Array.from(one)] as const
+    );
+    return (await openPredictor(device, layers, new Map(all)))({ x: Float32Array.of(1, 1) });
+  };
+  const adapted = withLora(model, { rank: 1, target: ["w"] });
+  const found = await of(adapted, { "": [1, 2, 3, 4], "lora_A.": [1, -1], "lora_B.": [2, 1] });
+  assert.deepEqual(found, await of(model, { "": [3, 3, 1, 3] })); // W + (BA)ᵀ
+  device.close();
 });
 
 Deno.test("targets that are no dense layer, or tied ones, are refused", () => {

@@ -25,6 +25,10 @@ export {
 } from "../actors/run/terminal.ts";
 export { escapeControls, inOneLine } from "../actors/runtime/types.ts";
 
+/** Returns a number of things, such as `1 stage` or `1,024 stages`. */
+export const count = (n: number, what: string): string =>
+  `${n.toLocaleString("en-US")} ${what}${n === 1 ? "" : what.endsWith("ch") ? "es" : "s"}`;
+
 /**
  * Writes a file of `--out`: whole, or not at all. A link is followed, and a device is written directly.
  *

@@ -51,7 +51,7 @@ import type { CommandContext } from "../command.ts";
 import type { GivenFlags } from "../flag.ts";
 import { answersItself, helpOf } from "../parse.ts";
 import { formatTrace } from "../run_files/chrome_trace.ts";
-import { inOneLine, quoted, writeAll, writeOutput } from "../terminal.ts";
+import { count, inOneLine, quoted, writeAll, writeOutput } from "../terminal.ts";
 import { ensure } from "./common.ts";
 import {
   choiceOf,
@@ -234,8 +234,8 @@ function edgesLine({ schedule: { edges = [] }, peakSkips = [] }: Analysis): stri
 function heading({ schedule, makespan, bubbleRatio }: Analysis, bound: number | undefined): string {
   const { name, workers, stages, microBatches, slices = 1, placement } = schedule;
   const cut = slices > 1 ? ` in ${slices} slices` : "";
-  const line =
-    `${name}: ${workers} workers, ${stages} stages, ${microBatches} micro-batches${cut}, ` +
+  const line = `${name}: ${count(workers, "worker")}, ${count(stages, "stage")}, ` +
+    `${count(microBatches, "micro-batch")}${cut}, ` +
     `time ${shortNumber(makespan)}, bubbles ${shortNumber(100 * bubbleRatio)} %`;
   if (bound === undefined) return `${line}\n`;
   const gap = makespan === bound ? "0" : shortNumber(100 * (makespan / bound - 1));

@@ -26,7 +26,7 @@ import {
   readTraced,
   type TimelineRecord,
 } from "../run_files/timeline_file.ts";
-import { inOneLine, print, quoted } from "../terminal.ts";
+import { count, inOneLine, print, quoted } from "../terminal.ts";
 import { checkCount, checkWord, type Command, defineCommand, ensure, percent } from "./common.ts";
 
 const TRACE_FLAGS = {
@@ -47,7 +47,7 @@ export const traceCommand: Command = defineCommand({
   words: ["summary"],
   flags: TRACE_FLAGS,
   notes: [
-    "Shares are of the time from the first to the last action of a step. busy: F, B, I and W;",
+    "Shares are of the time from the first to the last action of a step. busy: F, B, I, W, R;",
     "communication: all-reduces, and waiting for them or for messages; bubble: no action runs. Reasons",
     "of bubbles: input, another worker still computes the input; message, the input is in transit;",
     "inject, stage 0 waits for its next micro-batch; reduce and optimizer, other copies or the last",
@@ -93,7 +93,7 @@ const STAGES_MAX = 2 ** 16;
 const LINE_BYTES_MAX = 2 ** 20, STEP_EVENTS_MAX = 2 ** 20;
 
 /** Categories of events that are work of a step. */
-const WORK: readonly unknown[] = ["F", "B", "I", "W", "F&B", "reduce", "optimizer", "other"];
+const WORK: readonly unknown[] = ["F", "B", "I", "W", "R", "F&B", "reduce", "optimizer", "other"];
 
 type Values = Readonly<Record<string, unknown>>;
 
@@ -346,23 +346,26 @@ function describeSummary(summary: TraceSummary): string[] {
     const { p50Ms, p95Ms } = durations[kind] ?? {};
     return p50Ms === undefined ? "" : `${p50Ms.toFixed(2)}/${p95Ms!.toFixed(2)}`;
   };
-  return [
-    `${model}, ${schedule}, ${workers.length} workers: ${which}, ${seconds.toFixed(1)} s`,
-    "",
-    ...tableOf(["", ...shares], (one) => shares.map((name) => percent(one[name]))),
-    "Times overlap: communication includes the bubble that waits for it, so a row can exceed 100 %.",
-    "",
-    ...tableOf(["bubble", ...gaps], (one) => gaps.map((kind) => percent(one.gaps[kind]))),
-    "",
-    ...workers.flatMap(({ worker, waitsFor }) => {
-      const causes = waitsFor.filter(({ share }) => share >= SHOWN_MIN)
-        .map((one) => `worker ${one.worker}: ${one.work} (${percent(one.share)})`);
-      return causes.length > 0 ? [`worker ${worker} waited for ${causes.join(", ")}`] : [];
-    }),
-    "",
-    ...tableOf(
+  const waits = workers.flatMap(({ worker, waitsFor }) => {
+    const causes = waitsFor.filter(({ share }) => share >= SHOWN_MIN)
+      .map((one) => `worker ${one.worker}: ${one.work} (${percent(one.share)})`);
+    return causes.length > 0 ? [`worker ${worker} waited for ${causes.join(", ")}`] : [];
+  });
+  const end =
+    "Times overlap: communication includes the bubble that waits for it, so a row can exceed 100 %.";
+  const parts = [
+    [...tableOf(["", ...shares], (one) => shares.map((name) => percent(one[name]))), end],
+    gaps.length > 0
+      ? tableOf(["bubble", ...gaps], (one) => gaps.map((kind) => percent(one.gaps[kind])))
+      : [],
+    waits,
+    tableOf(
       ["", "actions", ...kinds.map((kind) => `${kind} p50/p95 ms`)],
       (one) => [String(one.actions), ...kinds.map((kind) => durationCell(one, kind))],
     ),
+  ];
+  return [
+    `${model}, ${schedule}, ${count(workers.length, "worker")}: ${which}, ${seconds.toFixed(1)} s`,
+    ...parts.filter(({ length }) => length > 0).flatMap((part) => ["", ...part]),
   ];
 }

@@ -27,6 +27,7 @@ import { TraceFile } from "../run_files/chrome_trace.ts";
 import { openTimeline, type TimelineFile } from "../run_files/timeline_file.ts";
 import { shellWord } from "./data_files.ts";
 import {
+  count,
   evaluationText,
   inOneLine,
   metricTexts,
@@ -464,10 +465,6 @@ function sayHowToResume(event: TrainEvent & { type: "end" }, { args }: TrainRequ
     : "nothing was saved, since no --out was given";
   printError(`Interrupted after step ${event.steps}; ${how}`);
 }
-
-/** Returns a number of things, such as `1 stage` or `1,024 stages`. */
-const count = (n: number, what: string) =>
-  `${n.toLocaleString("en-US")} ${what}${n === 1 ? "" : what.endsWith("ch") ? "es" : "s"}`;
 
 /** Formats the plan before the run. */
 function planLines(plan: Plan): string[] {

@@ -63,6 +63,8 @@ Deno.test("every schedule can be shown in every format", () => {
     assert.match(run(`${line} --format ${format}`).output, said);
   }
   assert.equal(record(line).slices, 8);
+  const { output } = run("1f1b --workers 1 --micro-batches 1");
+  assert.match(output, /^1f1b: 1 worker, 1 stage, 1 micro-batch, time 3/);
 });
 
 /** Lines of flags, with the idle time of worker 0. */

@@ -120,6 +120,7 @@ const RUNS: readonly Partial<TrainOptions>[] = [
   { schedule: "message-driven", runtime: "workers" },
   { schedule: "chimera", replicas: 2 },
   { schedule: "zb-h1" },
+  { schedule: "search", scheduleOptions: { recomputeAhead: true } },
   { schedule: "pipedream" },
   { schedule: "1f1b", runtime: "serial", replicas: 2 },
 ];
@@ -161,6 +162,7 @@ for (const options of RUNS) {
     for (const name of ["loss", "tokens/s", "evaluation", "end", ...memory]) {
       assert.ok(names.has(name), name);
     }
+    assert.doesNotMatch(await printedHere("trace", "summary", path), /\n\n\n|1 workers/);
   });
 }
 

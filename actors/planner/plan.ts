@@ -154,6 +154,9 @@ export interface RunPlan {
   readonly refusals: readonly string[];
 }
 
+/** Default number of wanted runs. */
+const COUNT = 10;
+
 /** Limits of a search. */
 interface PlanLimits {
   /** Memory limit of a worker in bytes. Default: none. */
@@ -228,6 +231,8 @@ const groupOf = ({ schedule, workers, microBatch, recompute, precision }: Candid
 
 class PlanSearch {
   readonly #limit: number;
+  readonly #shown: number;
+  /** Number of ranked runs: with a spread, enough that a smaller count has the same first runs. */
   readonly #count: number;
   readonly #skeletons = new Map<string, Schedule | RangeError>();
   readonly #found = new Map<string, CandidateRun>();
@@ -241,7 +246,8 @@ class PlanSearch {
     private readonly limits: PlanLimits,
   ) {
     this.#limit = limits.memoryLimitBytes ?? Infinity;
-    this.#count = limits.count ?? 10;
+    this.#shown = limits.count ?? COUNT;
+    this.#count = limits.spread ? Math.max(COUNT, this.#shown) : this.#shown;
   }
 
   run(): RunPlan {
@@ -303,14 +309,14 @@ class PlanSearch {
       .sort((a, b) => a.peakBytes - b.peakBytes || rankOf(a) - rankOf(b) || a.stepMs - b.stepMs);
     const best = [...equal, ...ranked.filter((run) => !equal.includes(run))], [first] = best;
     return {
-      best: best.map((one, index) => {
+      best: best.slice(0, this.#shown).map((one, index) => {
         if (index === 0) return one;
         const reason = index < equal.length
           ? `equal within the spread, ±${(100 * spread).toFixed(1)} %`
           : whyLonger(one, first!);
         return { ...one, reason };
       }),
-      equal: equal.length,
+      equal: Math.min(equal.length, this.#shown),
       counts: { ...this.#counts },
       refusals: this.#reasons(),
     };

@@ -225,6 +225,10 @@ Deno.test("most candidates are never simulated, and the same profile gives the s
   deepEqual(planRuns(SMALL, syntheticForecast(), { count: 3 }), one);
   const { candidates, unserved, tooLarge, tooLong, simulated } = one.counts;
   equal(unserved + tooLarge + tooLong + simulated, candidates);
+  const [all, few] = [10, 2].map((count) =>
+    planRuns(SMALL, syntheticForecast(), { count, spread: 0.3 })
+  );
+  deepEqual([few!.best, few!.equal], [all!.best.slice(0, 2), 2]);
 });
 
 Deno.test("the bound by work saves placements and changes no plan", () => {

@@ -567,6 +567,11 @@ export function parseScheduleFlags(args: readonly string[]) {
     skip === undefined || edges !== undefined,
     "Cannot use --skip-send: --skip-edges must be given, received none",
   );
+  const varying = Object.keys(VARYING_FLAGS).find((name) => flags[name as "seed"] !== undefined);
+  ensure(
+    varying === undefined || words[0] === "jitter",
+    `Cannot use --${varying}: the command must be troupe schedule jitter, received ${words[0] ?? "none"}`,
+  );
   const sizes = { workers: flags.workers, microBatches: flags["micro-batches"] };
   const hasBytes = edges?.some(({ bytes }) => bytes !== undefined);
   return {

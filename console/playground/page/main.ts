@@ -44,7 +44,8 @@ function calmDown(): void {
     if (formatLink(settings) !== LINK()) history.replaceState(null, "", `#${formatLink(settings)}`);
     setText(
       byId("status"),
-      pictures().map((one, i) => one ? `${"AB"[i]}, ${one.name}: ${summaryOf(one)}` : "").join(" "),
+      pictures().flatMap((one, i) => one ? [`${"AB"[i]}, ${one.name}: ${summaryOf(one)}`] : [])
+        .join(" "),
     );
   }, CALM_MS);
 }

@@ -47,7 +47,7 @@ function openComputer(answered: (answer: Answer) => void) {
       worker.onmessage = ({ data }: MessageEvent<Answer>) => {
         if (data.id !== running?.id) return;
         if (data.isLast) running = undefined;
-        if (!next || data.isLast && data.file !== undefined) answered(data);
+        if (!next) answered(data);
         if (running || !next) return;
         const newest = next;
         next = undefined;
@@ -197,17 +197,13 @@ export function openPanel(index: number, page: PageOfPanel) {
   const letter = NAMES[index]!, id = (name: string) => `${letter.toLowerCase()}-${name}`;
   const made = createPanel(letter, id), { panel, pick, about, error, details, command } = made;
   const timeline = openTimeline(made.place, made.words);
-  let picture: Picture | undefined, worded: Picture | undefined, format: "svg" | "csv" = "svg";
+  let picture: Picture | undefined, worded: Picture | undefined;
   const side = () => page.settings().sides[index]!;
   const refuse = (message?: string) => {
     error.hidden = message === undefined;
     setText(error, message ?? "");
   };
   const { compute, isBusy } = openComputer((answer) => {
-    if (answer.file !== undefined) {
-      download(`${side().schedule}.${format}`, new Blob([answer.file], { type: `text/${format}` }));
-      return;
-    }
     refuse(answer.error);
     picture = answer.picture;
     panel.classList.toggle("stale", !picture);
@@ -229,9 +225,15 @@ export function openPanel(index: number, page: PageOfPanel) {
   });
   acceptFiles(panel, read);
   addButtons(made, letter, timeline, {
-    file(to) {
-      format = to;
-      compute({ settings: page.settings(), side: index, format });
+    file(format) {
+      // Its own web worker, so that the picture is finished, too.
+      const worker = startWorker(), name = `${side().schedule}.${format}`;
+      worker.onmessage = ({ data: { file, error } }: MessageEvent<Answer>) => {
+        worker.terminate();
+        if (file === undefined) refuse(error);
+        else download(name, new Blob([file], { type: `text/${format}` }));
+      };
+      worker.postMessage({ id: 0, settings: page.settings(), side: index, format });
     },
     png: (blob) => download(`${side().schedule}.png`, blob),
   });

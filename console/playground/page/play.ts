@@ -140,7 +140,7 @@ function makeSchedule(
     const own = scheduleFromLists(OWN_NAME, parseCsv(csv));
     const fatal = validate(own).filter(({ reason }) => reason !== "descending");
     if (fatal.length > 0) throw violationError(own, fatal);
-    return own;
+    return isRecomputed ? withRecomputation(own) : own;
   }
   const { reads = [] } = findSchedule(name),
     costs = costsOf(shared),

@@ -4,7 +4,10 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { buildPlayground } from "../../../console/playground/build.ts";
+import { analyzeSide } from "../../../console/playground/page/play.ts";
+import { readLink } from "../../../console/playground/page/settings.ts";
 import { scheduleNames } from "../../../schedules/mod.ts";
+import { shortNumber } from "../../../schedules/pictures/grid.ts";
 import { assertAccessible, type Page, pageTest, until } from "../../browser.ts";
 import { printedHere } from "../command.ts";
 
@@ -13,6 +16,7 @@ async function open(page: Page, url: string, link: string): Promise<void> {
   await page.goto("about:blank");
   await page.goto(`${url}#${link}`);
   await until(page, `document.querySelector("#status").textContent !== ""`);
+  await until(page, `document.querySelector(".summary:empty") === null`);
 }
 
 /** Returns the actions of each worker on one side, with their times. */
@@ -79,6 +83,12 @@ async function keepState(page: Page, url: string): Promise<void> {
   await pick("b-schedule", "message-driven");
   await pick("b-order", "bf");
   await until(page, `location.hash === "#${LINK}"`);
+  const { shared, sides } = readLink(LINK);
+  for (const [i, side] of sides.entries()) {
+    const time = shortNumber(analyzeSide(shared, side).makespan);
+    const summary = `document.querySelector("#${"ab"[i]}-panel .summary").textContent`;
+    await until(page, `${summary}.includes("Time ${time},")`);
+  }
   const shown = async () => {
     for (const side of ["a", "b"]) await page.click(`#${side}-panel summary`);
     await until(page, `document.querySelectorAll("ol").length === 12`);
@@ -131,12 +141,27 @@ async function useIt(page: Page, url: string): Promise<void> {
     return data.some((value, i) => i % 4 === 3 && value < 255);
   })()`;
   assert.equal(await page.evaluate(isTransparent), false, "a PNG needs the colour below it");
-  const svg = await page.evaluate<string>(`new Promise((resolve) => {
-    URL.createObjectURL = (blob) => (blob.text().then(resolve), "blob:none");
-    HTMLAnchorElement.prototype.click = () => {};
-    document.querySelector('[aria-label="Save as SVG, schedule A"]').click();
-  })`);
-  assert.equal(svg, await printedHere("schedule", "1f1b", ...SIZE, "--format", "svg"));
+  await page.evaluate(`(() => {
+    let blob;
+    globalThis.files = {};
+    URL.createObjectURL = (one) => (blob = one, "blob:none");
+    HTMLAnchorElement.prototype.click = async function () {
+      files[this.download] = await blob.text();
+    };
+    const slider = document.querySelector("#microBatches").previousElementSibling;
+    slider.value = 9;
+    slider.dispatchEvent(new Event("input"));
+    for (const name of ["Save as SVG", "Save lists as CSV"]) {
+      document.querySelector(\`[aria-label="\${name}, schedule A"]\`).click();
+    }
+  })()`);
+  await until(page, `Object.keys(files).length === 2`);
+  const files = await page.evaluate<Record<string, string>>(`files`);
+  for (const format of ["svg", "csv"]) {
+    const shown = ["--workers", "4", "--micro-batches", "9", "--format", format];
+    assert.equal(files[`1f1b.${format}`], await printedHere("schedule", "1f1b", ...shown));
+  }
+  await until(page, `document.querySelector("#a-panel .summary").textContent.includes("Time 36,")`);
   await page.click("#second");
   assert.equal(await page.evaluate(`document.querySelectorAll(".panel").length`), 1);
   await page.click("#second");

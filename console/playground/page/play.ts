@@ -6,7 +6,7 @@
  */
 
 import { KINDS } from "../../../schedules/action_list.ts";
-import { violationError } from "../../../schedules/internal.ts";
+import { recomputedStages, violationError } from "../../../schedules/internal.ts";
 import {
   type Action,
   type Analysis,
@@ -118,6 +118,9 @@ export function analyzeSide(
   if (side.timed) return analyze(made, {}, side.timed);
   const { activationLimit, weightBacklog } = side.numbers;
   const isElastic = elastic && made.lists !== undefined;
+  if (isElastic && recomputedStages(made).size > 0) {
+    throw new RangeError("Cannot follow the lists elastically: they must have no R, received some");
+  }
   const schedule = isElastic ? withPolicy(made, "elastic", activationLimit, weightBacklog) : made;
   if (amount === 0 && !isElastic) return analyze(schedule, costs);
   const step = simulateStep({

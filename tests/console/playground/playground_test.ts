@@ -120,6 +120,8 @@ Deno.test("a trace is shown with its own times, and own lists in their order", (
   assert.throws(() => analyzeSide(shared, { ...side, csv: "0B0,0F0" }), /0B0/);
   const { picture } = pictureIn("a.schedule=own&a.lists=0F0_0F1_0B0_0B1&a.recompute=1");
   assert.equal(picture.rows[0]!.actions, "0F0,0F1,0R0,0B0,0R1,0B1");
+  const link = "a.schedule=1f1b&a.elastic=1&a.recompute=1"; // refused by the command, too
+  assert.throws(() => pictureIn(link), /must have no R, received some/);
   for (const none of ["[]", '[{"ph":"X","pid":1,"name":"0F0","dur":-1}]']) {
     assert.throws(() => readTrace(none), /must have actions of workers, received none/);
   }

@@ -135,7 +135,7 @@ class ValueReader {
       case TAG.array:
         return this.#array();
       case TAG.sparseArray:
-        return this.#entries(this.#note(new Array(this.#varint())));
+        return this.#sparseArray();
       case TAG.again:
         return this.#objects[this.#varint()] ?? this.#fail("an object that did not come before");
       case TAG.map:
@@ -189,6 +189,13 @@ class ValueReader {
     const array = this.#note(new Array(this.#count()));
     for (let index = 0; index < array.length; index++) array[index] = this.value();
     return array;
+  }
+
+  #sparseArray(): unknown[] {
+    // V8 allocates no elements for this length, nor when it becomes less.
+    const array = this.#note(new Array(2 ** 32 - 1));
+    array.length = this.#varint();
+    return this.#entries(array);
   }
 
   #map(): Map<unknown, unknown> {

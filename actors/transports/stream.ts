@@ -32,6 +32,9 @@ export function framePieces(
   return [head, body, ...buffers.filter(({ length }) => length > 0)];
 }
 
+/** Bytes for which a buffer counts at least, because empty ones take memory, too. */
+const BUFFER_BYTES = 4096;
+
 /** Returns the numbers in a head or in part of a head. */
 function readNumbers(bytes: Uint8Array<ArrayBuffer>): number[] {
   return [...new Float64Array(bytes.slice().buffer)];
@@ -280,7 +283,7 @@ function* readFrames(
 ): Generator<number, never, Uint8Array<ArrayBuffer>> {
   for (;;) {
     const [bodyBytes, count] = readNumbers(yield HEAD_BYTES) as [number, number];
-    checkFrameBytes([bodyBytes, lengthsBytes(count)], maxBytes);
+    checkFrameBytes([bodyBytes, count * BUFFER_BYTES], maxBytes);
     const lengths = readNumbers(yield lengthsBytes(count));
     checkFrameBytes([bodyBytes, ...lengths], maxBytes);
     const body = yield bodyBytes, buffers: ArrayBuffer[] = [];

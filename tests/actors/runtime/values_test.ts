@@ -162,6 +162,11 @@ Deno.test("bytes that are no value are refused, and nothing large is made of the
     assert.throws(() => readValue(wrong, copies), SyntaxError);
   }
   assert.deepEqual(readValue(bytes, copies), readValue(bytes, copies));
+  // Tags of an array of four sparse ones, each with the length 2^25 - 1 and no entries.
+  const sparse = [11, 0xff, 0xff, 0xff, 0x0f, 0], { heapTotal } = Deno.memoryUsage();
+  const lists = readValue(Uint8Array.of(10, 4, ...[1, 2, 3, 4].flatMap(() => sparse)));
+  assert.deepEqual((lists as unknown[][]).map(({ length }) => length), Array(4).fill(2 ** 25 - 1));
+  assert.ok(Deno.memoryUsage().heapTotal - heapTotal < 2 ** 27);
 });
 
 Deno.test("a snapshot equals the platform's own clone, of prototype keys and classes too", () => {

@@ -8,7 +8,7 @@
  * @module
  */
 
-import type { Msg, NodeConnectionOptions } from "@nats-io/transport-node";
+import type { Msg, NatsConnection, NodeConnectionOptions } from "@nats-io/transport-node";
 import { messageOf } from "../../runtime/failure.ts";
 import { BEAT, CONTROL } from "./link.ts";
 
@@ -16,7 +16,7 @@ import { BEAT, CONTROL } from "./link.ts";
 export const LEADER = 0;
 
 /** Returns the subject of messages between two members; `*` matches any. */
-const subjectOf = (run: string, from: number | "*", to: number | "*"): string =>
+const subjectOf = (run: string, from: number | "*" | "none", to: number | "*"): string =>
   `troupe.${run}.${from}.${to}`;
 
 /** Returns whether a run can have this name, which is part of subjects. */
@@ -36,9 +36,9 @@ const CREDENTIALS_BYTES_MAX = 2 ** 16;
 /**
  * Reads a file of credentials.
  *
- * @throws {TypeError} when the file has no credentials, or those of another run.
+ * @throws {TypeError} when the file has no credentials, or those of another run or role.
  */
-async function readCredentials(path: string, run: string): Promise<Member> {
+async function readCredentials(path: string, run: string, leads: boolean): Promise<Member> {
   const refuse = (must: string, received: string): never => {
     throw new TypeError(`Cannot use ${path}: it must ${must}, received ${received}`);
   };
@@ -54,6 +54,11 @@ async function readCredentials(path: string, run: string): Promise<Member> {
   const [, of, number] = /^troupe\.([\w-]+)\.(\d+)\.\*$/.exec(uc.nats.pub?.allow?.[0] ?? "") ??
     refuse("let a member of a run publish under its number", JSON.stringify(uc.nats.pub ?? {}));
   if (of !== run) refuse(`be of the run ${run}`, `those of ${of}`);
+  const isLeaders = Number(number) === LEADER;
+  if (isLeaders !== leads) {
+    const received = isLeaders ? "those of the leader" : `those of host ${number}`;
+    refuse(`be of ${leads ? "the leader of the run" : "a host"}`, received);
+  }
   return { run, number: Number(number), bytes };
 }
 
@@ -92,7 +97,7 @@ export async function makeCredentials(
     return fmtCreds(jwt, user);
   });
   const server = `# The server of the Troupe run ${run}: nats-server -c FILE
-listen: ${listen}
+listen: "${listen}"
 max_payload: 8MB
 max_pending: ${PENDING_MAX}
 operator: ${await encodeOperator("troupe", operator)}
@@ -143,9 +148,17 @@ export type Connection = Awaited<ReturnType<typeof connectMember>>;
  */
 export async function connectMember(place: MeetingPlace, hearing: Hearing) {
   const { hear, reconnected, closed, absent } = hearing;
-  const { credentials, run } = place, member = await readCredentials(credentials, run);
+  const { credentials, run, url } = place, leads = absent !== undefined;
+  const member = await readCredentials(credentials, run, leads);
   const nats = await connectTo(place, member);
-  const { number } = member, from = number === LEADER ? "*" : LEADER;
+  const { number } = member, from = leads ? "*" : LEADER;
+  if (leads && await isLed(nats, run)) {
+    await nats.close();
+    const must = "no other process may lead it";
+    throw new Error(
+      `Cannot lead the run ${run}: ${must}, received one that is connected to ${shown(url)}`,
+    );
+  }
   let isConnected = true;
   nats.subscribe(subjectOf(run, from, number), {
     callback(error, message) {
@@ -156,7 +169,7 @@ export async function connectMember(place: MeetingPlace, hearing: Hearing) {
       }
       const member = Number(message.subject.split(".")[2]);
       if (statusOf(message) === NO_RESPONDERS) absent?.(member);
-      else hear(member, message.data);
+      else if (member !== number) hear(member, message.data);
     },
   });
   const watch = async () => {
@@ -194,6 +207,17 @@ export async function connectMember(place: MeetingPlace, hearing: Hearing) {
   };
 }
 
+/** Returns whether a leader is connected: if not, the server answers, under a subject of no member. */
+async function isLed(nats: NatsConnection, run: string): Promise<boolean> {
+  const reply = subjectOf(run, "none", LEADER);
+  let isLed = true;
+  const answers = nats.subscribe(reply, { callback: () => void (isLed = false) });
+  nats.publish(subjectOf(run, LEADER, LEADER), "", { reply });
+  await nats.flush();
+  answers.unsubscribe();
+  return isLed;
+}
+
 /**
  * Connects to a server with options of the library.
  *
@@ -215,6 +239,9 @@ export async function connectServer(options: NodeConnectionOptions) {
 
 let setUp: (() => void) | undefined;
 
+/** Returns an address without a password. */
+const shown = (url: string) => url.replace(/\/\/[^@/]*@/, "//");
+
 /** Minimum milliseconds to wait for the answer of a server. */
 const CONNECT_MS = 2000;
 
@@ -231,9 +258,10 @@ async function connectTo({ url, joinMs }: MeetingPlace, { bytes }: Member) {
       ...joinMs !== undefined && { timeout: Math.max(joinMs, CONNECT_MS) },
     });
   } catch (error) {
-    const shown = url.replace(/\/\/[^@/]*@/, "//"); // without a password
     throw new Error(
-      `Cannot join the run: ${shown} must be a server of NATS that accepts the credentials, received ${
+      `Cannot join the run: ${
+        shown(url)
+      } must be a server of NATS that accepts the credentials, received ${
         JSON.stringify(messageOf(error))
       }`,
       { cause: error },

@@ -4,6 +4,7 @@
  * @module
  */
 
+import { messageOf } from "../../runtime/failure.ts";
 import type { BootFrame, LaunchFrame, UpFrame } from "../../runtime/wire.ts";
 import { Agent, type AgentOrder } from "../agent.ts";
 import { Outbox, receiveFrames } from "../stream.ts";
@@ -25,8 +26,8 @@ export interface HostOptions extends MeetingPlace {
 /** Factor between the timeouts of a host for a silent leader and of the leader for a silent host. */
 const PATIENCE = 6;
 
-/** Returns the error of a lost run. Another attempt may succeed: EX_TEMPFAIL of sysexits.h. */
-const lost = (message: string) => Object.assign(new Error(message), { exitCode: 75 });
+/** Exit codes: of a host that the run refuses, and of a lost run, which the host may join again. */
+const REFUSED = 1, LOST = 75;
 
 /**
  * Joins a run, and lends it threads until it is over.
@@ -41,6 +42,10 @@ export async function joinRun(options: HostOptions): Promise<void> {
   const say = (control: Control) => connection.say(LEADER, control);
   const hello = () => say({ type: "hello", session, facts });
   const sayLeave = () => say({ type: "leave", link: link!.number });
+  const fail = (exitCode: number, why: string) => {
+    const cannot = `Cannot ${link ? "stay in" : "join"} the run ${run}: ${why}`;
+    over.reject(Object.assign(new Error(cannot), { exitCode }));
+  };
   const leave = () => {
     if (!link) return over.resolve();
     announce(`leaving the run ${run} after this step`);
@@ -48,11 +53,11 @@ export async function joinRun(options: HostOptions): Promise<void> {
   };
   const hearControl = (control: Control) => {
     if (control.type === "refused") {
-      over.reject(new Error(`Cannot join the run ${run}: ${control.why}`));
+      fail(REFUSED, control.why);
     } else if (control.type === "over" && control.link === link?.number) {
       const { why } = control;
       if (why === undefined) over.resolve();
-      else over.reject(lost(`Cannot stay in the run ${run}: ${why}`));
+      else fail(LOST, why);
     } else if (control.type === "welcome" && control.session === session && !link) {
       limitMs = PATIENCE * control.timeoutMs;
       const publish = (message: Uint8Array) => connection.publish(LEADER, message);
@@ -70,20 +75,14 @@ export async function joinRun(options: HostOptions): Promise<void> {
       else if (link && linkOf(message) === link.number) link.hear(message);
     },
     reconnected: () => link?.resend(),
-    closed: over.reject,
+    closed: (error) => fail(LOST, messageOf(error)),
   });
   const timer = setInterval(() => {
     if (!link) hello();
     else if (signal?.aborted) sayLeave();
     link?.beat();
     if (++quiet * BEAT_MS <= limitMs) return;
-    over.reject(
-      lost(
-        `Cannot ${link ? "stay in" : "join"} the run ${run}: its leader must answer within ${
-          limitMs / 1000
-        } s, received nothing`,
-      ),
-    );
+    fail(LOST, `its leader must answer within ${limitMs / 1000} s, received nothing`);
   }, BEAT_MS);
   signal?.addEventListener("abort", leave, { once: true });
   try {

@@ -7,8 +7,9 @@
  *
  * [Note: limits of the checks] An untrusted program may have the credentials of a host. A host may only send
  * frames of isolates that it runs: no frame claims to be from other actors, ends an isolate that the
- * host has not started, or stops an actor of the leader. The contents of messages between actors are not
- * checked here: they may be wrong, like the results of the host.
+ * host has not started, stops an actor of the leader, or starts one there, or with another module than
+ * the leader has sent. The contents of messages between actors are not checked here: they may be wrong,
+ * like the results of the host.
  *
  * @module
  */
@@ -18,6 +19,7 @@ import { LANES } from "../../runtime/isolate.ts";
 import { starterOf } from "../../runtime/spawning.ts";
 import type { OpenTransport, StartRequest, Transport } from "../../runtime/transport.ts";
 import { type ActorRef, isMessage, isRef } from "../../runtime/types.ts";
+import type { BootFrame } from "../../runtime/wire.ts";
 import { type AgentOrder, type AgentReport, Enlisted, startByAgent } from "../agent.ts";
 import { flush, Outbox, receiveFrames } from "../stream.ts";
 import {
@@ -25,7 +27,6 @@ import {
   type Connection,
   connectMember,
   decodeControl,
-  LEADER,
   type MeetingPlace,
 } from "./connection.ts";
 import { CONTROL, Link, linkOf } from "./link.ts";
@@ -68,6 +69,9 @@ const FRAME_MAX = 2 ** 31;
 /** Milliseconds within which a host must reconnect; it usually takes half a second. */
 const RECONNECT_MS = 2000;
 
+/** Name of the transport to the hosts. */
+const TRANSPORT = "nats";
+
 const JOINED_ANEW = "it has joined anew";
 
 /** A host that has joined. */
@@ -91,6 +95,8 @@ export class Leader {
   readonly #hosts = new Map<number, Host>();
   /** Excluded hosts, with the reason of each. */
   readonly #excluded = new Map<number, string>();
+  /** Modules of the actors that hosts were sent. */
+  readonly #modules = new Set<string>();
   #connection!: Connection;
   #links = 0;
   #timer: ReturnType<typeof setInterval> | undefined;
@@ -102,25 +108,19 @@ export class Leader {
   /** Connects to the server. @throws {Error} as {@linkcode connectMember}. */
   static async open(options: LeaderOptions): Promise<Leader> {
     const leader = new Leader(options);
-    const connection = leader.#connection = await connectMember(options, {
+    leader.#connection = await connectMember(options, {
       hear: (from, message) => leader.#hear(from, message),
       absent: (number) => leader.#absent(number),
       reconnected: () => leader.#reconnected(),
       closed: (error) => leader.#closed(error),
     });
-    if (connection.number !== LEADER) {
-      await connection.close();
-      throw new TypeError(
-        `Cannot lead the run ${options.run}: ${options.credentials} must be the credentials of its leader, received those of host ${connection.number}`,
-      );
-    }
     leader.#timer = setInterval(() => leader.#beat(), BEAT_MS);
     return leader;
   }
 
   /** The transport to the hosts: an isolate starts on a host that has the fewest. */
   readonly transport: Transport = {
-    name: "nats",
+    name: TRANSPORT,
     sharesMemory: false,
     // A thread that does not end is left on its host, and no run waits for it.
     canKill: true,
@@ -179,6 +179,7 @@ export class Leader {
     const [host] = this.#available().sort((a, b) => a.isolates.size - b.isolates.size);
     if (!host) throw new Error("Cannot start a worker: there must be a host, received none");
     const { outbox, isolates } = host;
+    this.#modules.add((request.boot as BootFrame).launch.spec.module);
     const order = (one: AgentOrder, transfer: readonly Transferable[] = []) =>
       outbox.post(one, transfer as readonly ArrayBuffer[]);
     const isolate = startByAgent(order, this.#enlisted, request);
@@ -241,7 +242,7 @@ export class Leader {
     const host = { number, session, link, outbox, isolates, quiet: 0, absent: 0, isLeaving: false };
     const receive = (report: unknown) => {
       if (this.#hosts.get(number) !== host) return;
-      checkReport(report, isolates);
+      checkReport(report, isolates, this.#modules);
       this.#enlisted.report(report);
     };
     receiveFrames(link, receive, FRAME_MAX).catch((error) => {
@@ -332,17 +333,19 @@ type Fields = Readonly<Record<string, unknown>>;
  * Checks a report of a host.
  *
  * @param isolates the isolates of the host: the number in the system of each, by its number here.
+ * @param modules modules of which a host may start actors on hosts.
  * @throws {RangeError} when it is not a valid report of an agent.
  */
 export function checkReport(
   report: unknown,
   isolates: ReadonlyMap<number, number>,
+  modules: ReadonlySet<unknown>,
 ): asserts report is AgentReport {
   const { kind, isolate, cause, frame } = Object(report) as Fields;
   const own = isolates.get(isolate as number);
   const isSound = own !== undefined && (
     kind === "alive" || kind === "ended" || kind === "gone" && typeof cause === "string" ||
-    kind === "frame" && isSoundFrame(frame, own)
+    kind === "frame" && isSoundFrame(frame, own, modules)
   );
   if (isSound) return;
   const { kind: inner = kind } = Object(frame) as Fields;
@@ -350,15 +353,15 @@ export function checkReport(
 }
 
 /** Returns whether isolate `own` may send a frame to the root. */
-function isSoundFrame(frame: unknown, own: number): boolean {
+function isSoundFrame(frame: unknown, own: number, modules: ReadonlySet<unknown>): boolean {
   const fields = Object(frame) as Fields, { kind, isolate, about } = fields;
   switch (kind) {
     case "forward":
       return isNumber(fields["to"]) && Array.isArray(fields["transfer"]) &&
         (isSoundForOthers(fields["frame"], own) || isSoundSubscription(fields, own));
     case "start":
-      return startedBy(own, isolate) && isSoundLaunch(fields["launch"], isolate as number) &&
-        Array.isArray(fields["transfer"]);
+      return startedBy(own, isolate) && Array.isArray(fields["transfer"]) &&
+        isSoundLaunch(fields["launch"], isolate as number, modules);
     case "done":
       return isReason(fields["reason"]);
     case "started":
@@ -394,7 +397,7 @@ function isSoundForOthers(frame: unknown, own: number): boolean {
         (replyTo === undefined || asksFor(replyTo));
     }
     case "answer":
-      return isNumber(fields["ask"]) && isRecord(fields["outcome"]) &&
+      return isNumber(fields["ask"]) && isOutcome(fields["outcome"]) &&
         (fields["letter"] === undefined || isLetter(fields["letter"]));
     case "withdraw":
       return isRef(to) && asksFor(fields["question"]);
@@ -416,10 +419,15 @@ function isSoundForOthers(frame: unknown, own: number): boolean {
   }
 }
 
-function isSoundLaunch(launch: unknown, isolate: number): boolean {
+function isSoundLaunch(
+  launch: unknown,
+  isolate: number,
+  modules: ReadonlySet<unknown>,
+): boolean {
   const { kind, ref, parent, spec, capacity, place } = Object(launch) as Fields;
   return kind === "launch" && isRef(ref) && (ref as ActorRef).isolate === isolate &&
-    isRef(parent) && isRecord(spec) && isNumber(capacity) && isRecord(place);
+    isRef(parent) && isRecord(spec) && modules.has(spec["module"]) && isNumber(capacity) &&
+    isRecord(place) && place["isolate"] === TRANSPORT;
 }
 
 const startedBy = (own: number, isolate: unknown) =>
@@ -429,8 +437,18 @@ const isRecord = (value: unknown): value is Fields => typeof value === "object" 
 
 const isNumber = (value: unknown): value is number => Number.isSafeInteger(value);
 
-const isReason = (reason: unknown) =>
-  reason === "stopped" ||
-  isRecord(reason) && typeof reason["kind"] === "string" && isRecord(reason["error"]);
+const isReason = (reason: unknown) => reason === "stopped" || isFailure(reason);
+
+function isFailure(failure: unknown): boolean {
+  const { actor, kind, handling = "", error } = Object(failure) as Fields;
+  const { name, message } = Object(error) as Fields;
+  return [actor, kind, handling, name, message].every((text) => typeof text === "string");
+}
+
+function isOutcome(outcome: unknown): boolean {
+  const { status, why, failure } = Object(outcome) as Fields;
+  return status === "answered" || status === "unanswered" ||
+    status === "unsent" && typeof why === "string" || status === "gone" && isFailure(failure);
+}
 
 const isLetter = (letter: unknown) => isRecord(letter) && typeof letter["type"] === "string";

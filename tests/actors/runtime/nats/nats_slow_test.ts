@@ -82,8 +82,21 @@ natsTest("without credentials, or with another run's, none connects", async () =
   const another =
     /^Cannot use .*0\.creds: it must be of the run another, received those of test-run$/;
   await assert.rejects(server.lead({ run: "another" }), { message: another });
-  const host = /must be the credentials of its leader, received those of host 1$/;
+  const host = /: it must be of the leader of the run, received those of host 1$/;
   await assert.rejects(server.lead({ credentials: server.credentials(1) }), { message: host });
+  const role = /: it must be of a host, received those of the leader$/;
+  await assert.rejects(server.host(0), { message: role });
+});
+
+natsTest("a run has one leader at a time", async () => {
+  await using server = await TestServer.start(1);
+  {
+    await using _leader = await server.lead();
+    const second =
+      /^Cannot lead the run test-run: no other process may lead it, received one that is connected/;
+    await assert.rejects(server.lead(), { message: second });
+  }
+  await using _next = await server.lead();
 });
 
 natsTest("a host can neither speak for another nor hear it", async () => {
@@ -112,7 +125,11 @@ natsTest("another version, program or CPU is refused with the difference", async
   await using server = await TestServer.start(1);
   await using _leader = await server.lead();
   for (const name of ["the version of Deno", "the vector instructions of the CPU"]) {
-    const { message } = await thrownBy(server.host(1, undefined, { ...server.facts, [name]: "x" }));
+    const facts = { ...server.facts, [name]: "x" };
+    const { message, exitCode } = await thrownBy(server.host(1, undefined, facts)) as Error & {
+      exitCode?: number;
+    };
+    assert.equal(exitCode, 1);
     const start = `Cannot join the run test-run: ${name} must be that of the leader, `;
     assert.ok(message.startsWith(start) && message.endsWith(", received x"), message);
   }

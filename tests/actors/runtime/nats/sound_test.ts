@@ -21,6 +21,18 @@ const subscribe = (to: number, subscription: unknown = { slowStepMs: 20 }) => ({
   ...{ kind: "forward", to, frame: { kind: "subscribe", subscription }, transfer: [] },
 });
 
+const MODULES = new Set(["file:///worker.ts"]);
+
+/** Starts an isolate. */
+const start = (module: string, isolate: string, number = CHILD) => ({
+  ...{ kind: "start", isolate: number, transfer: [] },
+  launch: {
+    ...{ kind: "launch", ref: { ...OWN, isolate: number }, parent: OWN, init: {}, capacity: 9 },
+    ...{ spec: { module, export: "made" }, place: { isolate } },
+  },
+});
+const answer = (outcome: unknown) => ({ kind: "answer", ask: 1, outcome });
+
 const SOUND: readonly unknown[] = [
   say(OWN),
   say(OWN, { lane: "control", replyTo: { isolate: 3, ask: 1 } }),
@@ -32,6 +44,11 @@ const SOUND: readonly unknown[] = [
   { kind: "done", reason: "stopped" },
   { kind: "kill", isolate: CHILD, why: "it does not stop" },
   { kind: "stop", ref: OTHER, drain: false },
+  start("file:///worker.ts", "nats"),
+  answer({ status: "answered", value: 1 }),
+  answer({ status: "unanswered" }),
+  answer({ status: "unsent", why: "it has no room" }),
+  answer({ status: "gone", failure: reason }),
 ];
 
 const FORGED: readonly unknown[] = [
@@ -50,6 +67,13 @@ const FORGED: readonly unknown[] = [
   { kind: "down", ref: OTHER, reason },
   { kind: "ended", parent: SUPERVISOR, child: OTHER, reason: "stopped" },
   { kind: "done", reason: "broken" },
+  { kind: "done", reason: { ...reason, error: {} } },
+  start("file:///worker.ts", "worker"),
+  start("data:text/javascript,0", "nats"),
+  start("file:///worker.ts", "nats", OTHERS_CHILD),
+  answer({}),
+  answer({ status: "failed" }),
+  answer({ status: "gone", failure: "stopped" }),
   { kind: "kill", isolate: 4, why: "forged" },
   { kind: "kill", isolate: OTHERS_CHILD, why: "forged" },
   { kind: "stop", ref: SUPERVISOR, drain: false },
@@ -63,7 +87,7 @@ const FORGED: readonly unknown[] = [
 ];
 
 Deno.test("nats: a host speaks for its own isolates only", () => {
-  const check = (report: unknown) => checkReport(report, ISOLATES);
+  const check = (report: unknown) => checkReport(report, ISOLATES, MODULES);
   const of = (frame: unknown, isolate = 1) => ({ kind: "frame", isolate, frame });
   for (const frame of SOUND) {
     check(of(frame));

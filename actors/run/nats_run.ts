@@ -19,7 +19,7 @@ export const JOIN_MS = 30_000;
 /** Default time after which a silent host is lost, in milliseconds. */
 const TIMEOUT_MS = 10_000;
 
-const RUN_NAME = "the name of the run must be letters, digits, - and _";
+const RUN_NAME = "the name of the run must be at most 64 letters, digits, - and _";
 
 /** Options of a run on hosts. */
 type HostsOptions = NonNullable<TrainOptions["nats"]>;
@@ -68,13 +68,13 @@ export async function gatherHosts(
   opened.use(leader);
   const there = await leader.gather(wanted, joinMs, signal);
   if (there < workers && !signal?.aborted) throw tooFew(workers, joinMs, there);
-  if (there < wanted) {
-    announce(`the run starts with ${Math.max(0, there - workers)} of ${spares} spares`);
-  }
   if (there === 0) {
     throw Object.assign(new Error("Cannot train: interrupted before a host had joined"), {
       exitCode: 130,
     });
+  }
+  if (there < wanted && spares > 0) {
+    announce(`the run starts with ${Math.max(0, there - workers)} of ${spares} spares`);
   }
   opened.move();
   return {

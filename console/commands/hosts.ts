@@ -74,7 +74,7 @@ export const joinCommand: Command = defineCommand({
 function checkRunName(cannot: string, name: string | undefined): asserts name is string {
   ensure(
     name !== undefined && isRunName(name),
-    `Cannot ${cannot}: --run-name must be letters, digits, - and _, received ${
+    `Cannot ${cannot}: --run-name must be at most 64 letters, digits, - and _, received ${
       name === undefined ? "none" : quoted(name)
     }`,
   );
@@ -113,7 +113,7 @@ export const natsCommand: Command = defineCommand({
     checkCount("write credentials", "words", words.length, [1]);
     checkWord("nats", words[0]!, ["creds"], "creds");
     checkRunName("write credentials", run);
-    const isAddress = /^[\w.:[\]-]+:\d{1,5}$/.test(listen);
+    const isAddress = /^[\w.:[\]-]+:\d+$/.test(listen) && URL.canParse(`nats://${listen}`);
     const must = "--listen must be an address and a port, such as 0.0.0.0:4222";
     ensure(isAddress, `Cannot write credentials: ${must}, received ${quoted(listen)}`);
     await checkNew(out, "folder");

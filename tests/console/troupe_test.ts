@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { explainSystemError } from "../../console/terminal.ts";
 import { folderTest, namesIn } from "../in_folder.ts";
-import { refusalHere, runScript } from "./command.ts";
+import { refusalHere, runHere } from "./command.ts";
 import { assertRefusals } from "./refusals.ts";
 
 folderTest("errors of the system name the file and the remedy", async (folder) => {
@@ -39,12 +39,22 @@ Deno.test("errors of memory, of node:fs and of programs are sentences, others st
 
 folderTest("credentials of hosts are secret, written once into a new folder", async (folder) => {
   const out = join(folder, "creds");
-  const create = () =>
-    runScript("cli.ts", ["nats", "creds", "--run-name", "run", "--hosts", "1", "--out", out]);
+  const create = (listen = "[::1]:4222", name = "run") => {
+    const more = ["--hosts", "1", "--listen", listen, "--out", out];
+    return runHere(["nats", "creds", "--run-name", name, ...more]);
+  };
+  const umask = Deno.umask();
+  for (const listen of ["::1:4222", "127.0.0.1:65536", "4222"]) {
+    assert.match((await create(listen)).stderr, /: --listen must be an address and a port/, listen);
+  }
+  assert.match((await create(undefined, "x".repeat(65))).stderr, /must be at most 64 letters, /);
   assert.equal((await create()).code, 0);
+  Deno.umask(umask);
   assert.deepEqual(await namesIn(out), ["host-1.creds", "leader.creds", "server.conf"]);
   const mode = (await Deno.stat(join(out, "host-1.creds"))).mode ?? 0o600;
   assert.equal(mode & 0o77, 0);
+  // A bracket outside quotes begins a list there.
+  assert.match(await Deno.readTextFile(join(out, "server.conf")), /^listen: "\[::1\]:4222"$/m);
   const again = await create();
   assert.deepEqual([again.code, await namesIn(folder)], [2, ["creds"]]);
 });

@@ -152,14 +152,19 @@ natsTest("too few hosts, and options that hosts cannot serve, are refused", asyn
   const few = /^Cannot train: the hosts that join within 0\.1 s must be at least 4, received 0$/;
   assert.match(error.message, few);
   assert.equal(error.exitCode, 75);
-  const signal = AbortSignal.abort(),
-    stopped = await thrownBy(onHosts(server, { nats: place, signal }));
+  const signal = AbortSignal.abort(), said: string[] = [];
+  const announce = (line: string) => said.push(line);
+  const stopped = await thrownBy(onHosts(server, { nats: place, signal, announce }));
   assert.match((stopped as Error).message, /^Cannot train: interrupted before a host had joined$/);
+  assert.ok(!said.some((line) => line.includes("starts with")));
   const data = batchesOf(SIZES), model = gpt2(SIZES, SIZES.microBatch);
   const run = { model, data, steps: 1, microBatches: 4, ...LAYOUT, runtime: "nats" } as const;
   const refused = (options: Partial<TrainOptions>) =>
     thrownBy(train({ ...run, ...options }).next());
   assert.match((await refused({})).message, /: nats must say where hosts meet, received none$/);
   const nats = { ...place, run: "a.b" };
-  assert.match((await refused({ nats })).message, /must be letters, digits, - and _, received/);
+  assert.match(
+    (await refused({ nats })).message,
+    /must be at most 64 letters, digits, - and _, received/,
+  );
 });

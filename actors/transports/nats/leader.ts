@@ -358,7 +358,8 @@ function isSoundFrame(frame: unknown, own: number, modules: ReadonlySet<unknown>
   switch (kind) {
     case "forward":
       return isNumber(fields["to"]) && Array.isArray(fields["transfer"]) &&
-        (isSoundForOthers(fields["frame"], own) || isSoundSubscription(fields, own));
+        (isSoundForOthers(fields["frame"], own) || isSoundSubscription(fields, own) ||
+          isSoundStop(fields));
     case "start":
       return startedBy(own, isolate) && Array.isArray(fields["transfer"]) &&
         isSoundLaunch(fields["launch"], isolate as number, modules);
@@ -384,7 +385,14 @@ function isSoundSubscription({ to, frame }: Fields, own: number): boolean {
     (subscription === undefined || isRecord(subscription));
 }
 
-/** Returns whether isolate `own` may send a frame to other isolates. */
+/** Returns whether a frame stops an actor of a host: the root knows its own by their serial only. */
+function isSoundStop({ to, frame }: Fields): boolean {
+  const { kind, ref, drain } = Object(frame) as Fields;
+  return kind === "stop" && isRef(ref) && ref.isolate === to && to !== 0 &&
+    typeof drain === "boolean";
+}
+
+/** Returns whether isolate `own` may send a frame to the root or other isolates. */
 function isSoundForOthers(frame: unknown, own: number): boolean {
   const fields = Object(frame) as Fields, { kind, to, from, message, reason } = fields;
   const isOfOwn = (ref: unknown) => isRef(ref) && ref.isolate === own;
@@ -406,10 +414,6 @@ function isSoundForOthers(frame: unknown, own: number): boolean {
       return isRef(fields["ref"]) && fields["by"] === own;
     case "down":
       return isOfOwn(fields["ref"]) && isReason(reason);
-    case "stop": {
-      const { ref, drain } = fields;
-      return isRef(ref) && ref.isolate !== 0 && typeof drain === "boolean";
-    }
     case "receipt":
       return isRef(to) && isMessage(message);
     case "ended":
@@ -435,7 +439,8 @@ const startedBy = (own: number, isolate: unknown) =>
 
 const isRecord = (value: unknown): value is Fields => typeof value === "object" && value !== null;
 
-const isNumber = (value: unknown): value is number => Number.isSafeInteger(value);
+const isNumber = (value: unknown): value is number =>
+  Number.isSafeInteger(value) && (value as number) >= 0;
 
 const isReason = (reason: unknown) => reason === "stopped" || isFailure(reason);
 

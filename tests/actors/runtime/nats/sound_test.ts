@@ -31,6 +31,9 @@ const start = (module: string, isolate: string, number = CHILD) => ({
     ...{ spec: { module, export: "made" }, place: { isolate } },
   },
 });
+const stop = (to: number, ref: unknown) => ({
+  ...{ kind: "forward", to, frame: { kind: "stop", ref, drain: false }, transfer: [] },
+});
 const answer = (outcome: unknown) => ({ kind: "answer", ask: 1, outcome });
 
 const SOUND: readonly unknown[] = [
@@ -43,7 +46,7 @@ const SOUND: readonly unknown[] = [
   { kind: "down", ref: OWN, reason },
   { kind: "done", reason: "stopped" },
   { kind: "kill", isolate: CHILD, why: "it does not stop" },
-  { kind: "stop", ref: OTHER, drain: false },
+  stop(4, OTHER),
   start("file:///worker.ts", "nats"),
   answer({ status: "answered", value: 1 }),
   answer({ status: "unanswered" }),
@@ -76,7 +79,11 @@ const FORGED: readonly unknown[] = [
   answer({ status: "gone", failure: "stopped" }),
   { kind: "kill", isolate: 4, why: "forged" },
   { kind: "kill", isolate: OTHERS_CHILD, why: "forged" },
-  { kind: "stop", ref: SUPERVISOR, drain: false },
+  stop(0, SUPERVISOR),
+  stop(4, SUPERVISOR),
+  stop(0, OTHER),
+  stop(4, OTHER).frame,
+  { kind: "forward", to: -1, frame: say(OWN, { to: OTHER }), transfer: [] },
   { kind: "invite", to: 4, address: {}, transfer: [] },
   { kind: "isolate-gone", isolate: 4, reason },
   { kind: "subscribe", subscription: {} },

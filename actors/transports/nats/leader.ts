@@ -157,7 +157,7 @@ export class Leader {
   /** Releases the hosts that want to leave; called between steps. */
   release(): void {
     for (const host of this.#hosts.values()) {
-      if (host.isLeaving) this.#lose(host, "it has left the run", {});
+      if (host.isLeaving) this.#letGo(host);
     }
   }
 
@@ -169,6 +169,10 @@ export class Leader {
       link.close();
     }
     await this.#connection.close();
+  }
+
+  #letGo(host: Host): void {
+    this.#lose(host, "it has left the run", {});
   }
 
   #available(): Host[] {
@@ -213,7 +217,7 @@ export class Leader {
     if (type === "leave") {
       if (host?.link.number !== link) return;
       host!.isLeaving = true;
-      if (host!.isolates.size === 0) this.release();
+      if (host!.isolates.size === 0) this.#letGo(host!);
       return;
     }
     if (type !== "hello" || !Number.isSafeInteger(session)) {

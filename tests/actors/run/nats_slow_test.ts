@@ -129,11 +129,11 @@ natsTest(
   "hosts that all leave wait until a checkpoint is written",
   () =>
     inFolder(async (directory) => {
-      await using server = await TestServer.start(4);
+      await using server = await TestServer.start(5);
       const leaving = new AbortController();
-      const hosts = [1, 2, 3, 4].map((number) => server.host(number, leaving.signal));
+      const hosts = [1, 2, 3, 4, 5].map((number) => server.host(number, leaving.signal));
       const checkpoint = { directory, config: {} };
-      const nats = { ...natsOf(server, 2500), joinMs: 2500 };
+      const nats = { ...natsOf(server, 2500), joinMs: 2500, spares: 1 };
       const error = await thrownBy(onHosts(server, { nats, checkpoint }, (step) => {
         if (step === 2) leaving.abort();
       }));

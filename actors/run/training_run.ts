@@ -174,7 +174,8 @@ export class TrainingRun {
   }
 
   async *#events(): AsyncGenerator<TrainEvent, void> {
-    const { evaluation, runtime, signal, journal, lent } = this.prepared, writer = this.#writer;
+    const { steps, evaluation, runtime, signal, journal, lent } = this.prepared;
+    const writer = this.#writer;
     const jobs = this.data instanceof Jobs ? this.data : undefined;
     let lastOfHosts = 0; // the step after which all hosts leave
     const savesAfter = (step: number) => step === lastOfHosts || this.#savesAfter(step);
@@ -195,7 +196,8 @@ export class TrainingRun {
         yield* await writer.ended();
         await this.#save(writer);
       }
-      if (step === lastOfHosts) {
+      // After the last step they are needed until the end.
+      if (step === lastOfHosts && step < steps && !signal?.aborted) {
         if (writer) yield* await writer.ended();
         lent!.release();
       }

@@ -109,21 +109,25 @@ natsTest("a server that does not come back ends the run and its hosts", async ()
   for (const { exitCode } of [run!, ...ends]) assert.equal(exitCode, 75);
 });
 
-natsTest("a host that leaves does so between steps, and no step is retaken", async () => {
-  await using server = await TestServer.start(4);
-  const leaving = new AbortController();
-  const hosts = [1, 2, 3, 4].map((number) =>
-    server.host(number, number === 2 ? leaving.signal : undefined)
-  );
-  const { bits, said, events } = await onHosts(server, { failover: "resize" }, (step) => {
-    if (step === 1) leaving.abort();
-  });
-  const [resize, ...others] = eventsOf(events, "resize");
-  assert.deepEqual(bits, (await serial("")).bits);
-  assert.deepEqual([resize?.from, resize?.retaken, others], [4, 0, []]);
-  assert.ok(said.includes("host 2 is lost: it has left the run"));
-  await Promise.all(hosts);
-});
+natsTest(
+  "a host leaves between steps, so none is retaken, and not before a run that ends",
+  async () => {
+    await using server = await TestServer.start(4);
+    const leaving = new AbortController(), later = new AbortController();
+    const hosts = [1, 2, 3, 4].map((number) =>
+      server.host(number, (number === 2 ? leaving : later).signal)
+    );
+    const { bits, said, events } = await onHosts(server, { failover: "resize" }, (step) => {
+      if (step === 1) leaving.abort();
+      if (step === SIZES.steps - 1) later.abort();
+    });
+    const [resize, ...others] = eventsOf(events, "resize");
+    assert.deepEqual(bits, (await serial("")).bits);
+    assert.deepEqual([resize?.from, resize?.retaken, others], [4, 0, []]);
+    assert.ok(said.includes("host 2 is lost: it has left the run"));
+    await Promise.all(hosts);
+  },
+);
 
 natsTest(
   "hosts that all leave wait until a checkpoint is written",

@@ -113,7 +113,6 @@ export class TrainingRun {
   /** When the run began, by `performance.now()`. */
   readonly began: number;
   readonly #writer: CheckpointWriter | undefined;
-  readonly #first: Progress;
   #progress: Progress;
   #usage: PeakUsage = { peakActivations: [], weightsHeld: [], memory: undefined };
 
@@ -128,7 +127,7 @@ export class TrainingRun {
     const { checkpoint, announce, resume, lossScale } = prepared;
     this.began = began;
     this.#writer = checkpoint && new CheckpointWriter(checkpoint, announce);
-    this.#first = this.#progress = firstProgress(resume, lossScale);
+    this.#progress = firstProgress(resume, lossScale);
   }
 
   /** The progress after the last step. */
@@ -359,11 +358,11 @@ export class TrainingRun {
     return signal?.aborted === true && this.#progress.step < steps && !this.#isStoppedEarly();
   }
 
-  /** @throws {NonFiniteError} when all steps of the run were skipped. */
+  /** @throws {NonFiniteError} when all steps of the run were skipped, also those before a resume. */
   #assertTrained(): void {
-    const first = this.#first, { step, update, lossScale } = this.#progress;
-    if (step === first.step || update > first.update || this.#isInterrupted()) return;
-    throw allSkipped(step - first.step, this.prepared.lossScale, lossScale);
+    const { step, update, lossScale } = this.#progress;
+    if (step === 0 || update > 0 || this.#isInterrupted()) return;
+    throw allSkipped(step, this.prepared.lossScale, lossScale);
   }
 
   #endEvent({ hash, weights }: LastWeights): TrainEvent {

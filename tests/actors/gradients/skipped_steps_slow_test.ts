@@ -71,6 +71,10 @@ folderTest("a run that skips every step fails, and leaves no checkpoint", async 
     const dynamic = run(["bad", "bad"], { runtime, checkpoint, lossScale: "dynamic" });
     await assert.rejects(dynamic, /^NonFiniteError: .*; let it run for more steps/);
   }
+  await run(["good"], { checkpoint, lossScale: 256 });
+  const resume = await readCheckpoint(directory);
+  const { scales } = await run(["good", "bad"], { resume, lossScale: 256 });
+  assert.deepEqual(scales, [256], "the run has taken a step before it was resumed");
 });
 
 folderTest("an overflow under the lowest dynamic loss scale ends the run", async (directory) => {

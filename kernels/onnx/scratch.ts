@@ -73,8 +73,6 @@ const SCRATCH: Readonly<
   Where: (_, [condition, a, b]) => chosenBytes(condition, a) + chosenBytes(condition, b),
   // A factor for each element.
   HardSwish: (_, [x]) => bytesOf(x),
-  // Logits less their maximum, and the logarithms of probabilities if they are not an output.
-  SoftmaxCrossEntropyLoss: ({ output }, [logits]) => (output[1] ? 1 : 2) * bytesOf(logits),
 };
 
 /** Returns the bytes of a value; 0 if its type is not known. */

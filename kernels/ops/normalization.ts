@@ -4,12 +4,12 @@
  * @module
  */
 
-import { assertInput, refusal } from "../errors.ts";
+import { assertInput } from "../errors.ts";
 import { elementCount, positiveAxis, sameShape } from "../graph/shapes.ts";
-import { numberOf, type Settings, textOf, TROUPE, type Value } from "../graph/value.ts";
+import { numberOf, type Settings, TROUPE, type Value } from "../graph/value.ts";
 import { arithmetic, type Writer } from "../onnx/rewrite.ts";
 import { floatOf } from "../onnx/signature.ts";
-import { type NdArray, ndArray, positions, stridesOf } from "./array.ts";
+import { type NdArray, ndArray } from "./array.ts";
 import type { Builder } from "./builder.ts";
 import {
   axisOf,
@@ -127,37 +127,6 @@ const crossEntropy: Op = {
     const { reshape } = arithmetic(write);
     const all = reshape(logProbabilities(write, logits, reshape(safe, [rows, 1])), [rows]);
     write.node("Where", [isPredicted, write.node("Neg", [all]), zero], {}, losses);
-  },
-};
-
-function checkClass(label: number, classes: number): number {
-  if (label >= 0 && label < classes) return label;
-  throw refusal(LOSS, `a label must be in 0 .. ${classes - 1}`, label);
-}
-
-const LOSS = "compute SoftmaxCrossEntropyLoss";
-
-/** ONNX's own loss: scores [n, classes, ...rest], labels [n, ...rest]. */
-const softmaxCrossEntropyLoss: Op = {
-  shape: ({ inputs: [logits, targets], attributes: { reduction } }) => [
-    { dtype: logits!.dtype, shape: reduction === "none" ? targets!.shape : [] },
-    logits!,
-  ],
-  reference: ([scores, labels, weights], node, [loss]) => {
-    assertInput(!weights, LOSS, "it must have no weights", "some", TypeError);
-    const ignored = numberOf(node, "ignore_index", NaN);
-    const logProbabilities = logSoftmax(scores, 1), strides = stridesOf(scores.shape);
-    const places = positions(labels!.shape, [strides[0]!, ...strides.slice(2)]);
-    const losses = new Float64Array(places).map((place, i) => {
-      const label = labels!.values[i]!;
-      if (label === ignored) return 0;
-      return -logProbabilities[place + checkClass(label, scores.shape[1]!) * strides[1]!]!;
-    });
-    const total = losses.reduce((sum, loss) => sum + loss, 0);
-    const counted = labels!.values.filter((label) => label !== ignored).length;
-    const how = textOf(node, "reduction", "mean");
-    const all = how === "none" ? losses : [how === "sum" ? total : total / counted];
-    return [ndArray(loss, all), ndArray(scores, logProbabilities)];
   },
 };
 
@@ -322,7 +291,6 @@ export const NORMALIZATION: Ops = {
   ...SOFTMAX,
   ...NORMS,
   [`${TROUPE}.CrossEntropy`]: crossEntropy,
-  SoftmaxCrossEntropyLoss: softmaxCrossEntropyLoss,
 };
 
 /** Normalizes each row to mean 0 and deviation 1. */

@@ -246,45 +246,11 @@ const fusedMatMul: Rewrite = (write, node) => {
 };
 
 /** ln softmax x = (x − m) − ln Σ e^(x − m), where m is the largest x. */
-function logSoftmax(write: Writer, x: string, axis: number, output?: string): string {
-  const axes = write.constant("i64", [axis]);
+const logSoftmax: Rewrite = (write, node) => {
+  const [x] = node.input as [string], axes = write.constant("i64", [intOf(node, "axis", -1)]);
   const shifted = write.node("Sub", [x, write.node("ReduceMax", [x, axes], { keepdims: 1 })]);
   const sum = write.node("ReduceSum", [write.node("Exp", [shifted]), axes], { keepdims: 1 });
-  return write.node("Sub", [shifted, write.node("Log", [sum])], {}, output);
-}
-
-/** The loss of each row, 0 where the target is ignored; then their sum or mean, if requested. */
-const crossEntropy: Rewrite = (write, node) => {
-  const [logits, targets, weights] = node.input as [string, string, string?];
-  const [loss, logProbabilities] = node.output, { shape } = write.typeOf(logits);
-  if (weights || shape.length !== 2) {
-    throw new Error("SoftmaxCrossEntropyLoss must have logits [n, classes] and no weights");
-  }
-  const ignored = intOf(node, "ignore_index", -1), rows = shape[0]!;
-  const { reshape } = arithmetic(write);
-  const reduction = textOf(node, "reduction") ?? "mean";
-  const logs = logSoftmax(write, logits, 1, logProbabilities || undefined);
-  const wanted = write.typeOf(targets).dtype === "i32"
-    ? targets
-    : write.node("Cast", [targets], { to: ONNX_DTYPE.i32 });
-  const zero = write.constant("f32", [0], []);
-  const isIgnored = write.node("Equal", [wanted, write.constant("i32", [ignored], [])]);
-  const safe = write.node("Where", [isIgnored, write.constant("i32", [0], []), wanted]);
-  const column = reshape(safe, [rows, 1]);
-  const found = write.node("GatherElements", [logs, column], { axis: 1 });
-  const row = write.node("Neg", [reshape(found, [rows])]);
-  const isWhole = reduction === "none";
-  const losses = write.node("Where", [isIgnored, zero, row], {}, isWhole ? loss : undefined);
-  if (isWhole) return;
-  const total = write.node(
-    "ReduceSum",
-    [losses],
-    { keepdims: 0 },
-    reduction === "sum" ? loss : undefined,
-  );
-  if (reduction === "sum") return;
-  const counted = write.node("Where", [isIgnored, zero, write.constant("f32", [1], [])]);
-  write.node("Div", [total, write.node("ReduceSum", [counted], { keepdims: 0 })], {}, loss);
+  write.node("Sub", [shifted, write.node("Log", [sum])], {}, node.output[0]);
 };
 
 /** Returns 1 where the indices of rows `from` to `to` equal those of `across`, otherwise 0. */
@@ -360,9 +326,7 @@ const REWRITES: typeof MISSING = {
       : undefined,
   ConvTranspose: (node, { types: [, weight] }) =>
     mixesInputs(node, weight) ? twoOutputs : undefined,
-  LogSoftmax: () => (write, node) =>
-    void logSoftmax(write, node.input[0]!, intOf(node, "axis", -1), node.output[0]),
-  SoftmaxCrossEntropyLoss: () => crossEntropy,
+  LogSoftmax: () => logSoftmax,
   ReduceSum: (node, { types: [x], numbers }) => {
     const isOfColumns = x?.dtype === "f32" && x.shape.length === 2 && `${numbers(1)}` === "0";
     return isOfColumns && !isKept(node) ? sumsOfColumns(x.shape[0]!) : undefined;

@@ -107,11 +107,6 @@ Deno.test("intermediate values are counted while they are needed, but not bound 
 });
 
 Deno.test("operations that compute in memory of the library have it for that long", () => {
-  const loss = arenaBytes((g, x) => {
-    const rows = g.cast(g.sum(x, [1]), "i32");
-    return g.node("SoftmaxCrossEntropyLoss", [x, rows], [[SIZE]], { reduction: "none" })[0]!;
-  }, [SIZE, SIZE]);
-  assert.ok(loss >= 2 * VALUE && loss < 2.1 * VALUE, `received ${loss}`);
   // Convolutions copy windows or products into scratch memory, as measured in the arena of the native device.
   const x = [8, 64, 14, 14], w = [64, 64, 3, 3], halves = { strides: 2 };
   assert.equal(arenaBytes((g, x, w) => g.conv(x, w, undefined, { pads: 1 }), x, w), 65_536);

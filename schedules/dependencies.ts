@@ -233,13 +233,9 @@ export class Dependencies {
     return this.#parts > this.#slices && this.#routes !== undefined ? cutInto(this.#parts) : [];
   }
 
-  /**
-   * The action that gives an output; B for any backward.
-   *
-   * @param isHalf True if it is a backward of half of a micro-batch.
-   */
-  describe(output: number, isHalf = false) {
-    const cell = output % this.#cells, count = isHalf ? this.#parts : this.#slices;
+  /** The action that gives an output; B for any backward, as one of the whole. */
+  describe(output: number) {
+    const cell = output % this.#cells, count = this.#slices;
     return {
       kind: (["F", "B", "R"] as const)[Math.floor(output / this.#cells)]!,
       stage: Math.floor(cell / this.#row),

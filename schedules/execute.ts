@@ -1,7 +1,7 @@
 /** Executes action lists on paper: start and end of each action, each as early as possible. */
 
 import type { Action, Part } from "./action.ts";
-import { type ActionList, halvesOf, JOIN, KIND, KINDS, partAt } from "./action_list.ts";
+import { type ActionList, JOIN, KINDS, partAt } from "./action_list.ts";
 import { type Costs, type StageTimes, stageTimes } from "./costs.ts";
 import { Dependencies } from "./dependencies.ts";
 import { hostTable, type ListedSchedule } from "./schedule.ts";
@@ -26,6 +26,10 @@ export interface AwaitedInput {
   readonly microBatch: number;
   /** Its slice, where micro-batches have several, or its half, if it has run as one. */
   readonly part?: Part;
+  /** The worker that gives it. */
+  readonly worker: number;
+  /** The index of the action there; undefined if it was never given. */
+  readonly index?: number;
   /** Its time of arrival; Infinity if it was never given. */
   readonly time: number;
 }
@@ -100,19 +104,19 @@ class Board {
   readonly #dependencies: Dependencies;
   /** The time of each output; Infinity before. */
   readonly #given: Float64Array;
-  /** 1 for each output that a backward of half of a micro-batch gave. */
-  readonly #isHalf: Uint8Array;
-  /** 1 for each cell whose input gradient came from an `I`. */
-  readonly #isSplit: Uint8Array;
+  /** The action that gave each output, by its index in the list of its worker. */
+  readonly #actions: Int32Array;
+  /** The part of this action, by its number in the list. */
+  readonly #parts: Int32Array;
 
   constructor(schedule: ListedSchedule, private readonly times: StageTimes) {
-    const { lists, stages, microBatches, slices = 1 } = schedule;
+    const { lists, slices = 1 } = schedule;
     this.#lists = lists;
     this.#slices = slices;
     this.#dependencies = new Dependencies({ ...schedule, hosts: hostTable(schedule) }, lists);
     this.#given = new Float64Array(this.#dependencies.outputCount).fill(Infinity);
-    this.#isHalf = new Uint8Array(this.#dependencies.outputCount);
-    this.#isSplit = new Uint8Array(stages * microBatches * slices * halvesOf(schedule));
+    this.#actions = new Int32Array(this.#dependencies.outputCount);
+    this.#parts = new Int32Array(this.#dependencies.outputCount);
   }
 
   /** The time at which the last input of an action arrives; Infinity if one is missing. */
@@ -150,16 +154,14 @@ class Board {
   finish(worker: number, index: number, time: number, runnable: number[]): void {
     const list = this.#lists[worker]!, dependencies = this.#dependencies;
     for (let part = list.startOf(index), end = list.startOf(index + 1); part < end; part++) {
-      const kind = list.kindAt(part), stage = list.stageAt(part);
-      const microBatch = list.microBatchAt(part);
       const count = dependencies.outputsAt(list, part);
       for (let i = 0; i < count; i++) {
-        this.#given[dependencies.outputs[i]!] = time;
-        this.#isHalf[dependencies.outputs[i]!] = Number(list.countAt(part) > this.#slices);
+        const output = dependencies.outputs[i]!;
+        this.#given[output] = time;
+        this.#actions[output] = index;
+        this.#parts[output] = part;
       }
-      if (kind === KIND.I) {
-        this.#isSplit[dependencies.cellOf(stage, microBatch, list.indexAt(part))] = 1;
-      }
+      const { kind, stage, microBatch } = partAt(list, part);
       const other = dependencies.waiting(kind, stage, microBatch);
       if (other >= 0) runnable.push(other);
     }
@@ -173,13 +175,25 @@ class Board {
       for (let i = 0; i < count; i++) {
         const time = this.#arrival(i);
         if (time <= (last?.time ?? -1)) continue;
-        const output = dependencies.inputs[i]!, isHalf = this.#isHalf[output] === 1;
-        const input = dependencies.describe(output, isHalf), { kind } = input;
-        const cell = dependencies.cellOf(input.stage, input.microBatch, input.part?.index);
-        last = { ...input, kind: kind === "B" && this.#isSplit[cell] === 1 ? "I" : kind, time };
+        last = { ...this.#giverOf(dependencies.inputs[i]!), time };
       }
     }
     return last;
+  }
+
+  /** The action that gave an output, or that should have. */
+  #giverOf(output: number): Omit<AwaitedInput, "time"> {
+    const input = this.#dependencies.describe(output);
+    const worker = this.#dependencies.hostOf(input.stage, input.microBatch);
+    if (this.#given[output] === Infinity) return { ...input, worker };
+    const { kind, index, count } = partAt(this.#lists[worker]!, this.#parts[output]!);
+    return {
+      ...input,
+      kind: KINDS[kind] as AwaitedInput["kind"],
+      ...count > 1 && { part: { index, count } },
+      worker,
+      index: this.#actions[output]!,
+    };
   }
 }
 
@@ -197,39 +211,25 @@ export function runAround(
   slow: number,
   ran: (part: RanPart, before: number) => void,
 ): void {
-  const { lists, workers } = schedule;
-  const dependencies = new Dependencies({ ...schedule, hosts: hostTable(schedule) }, lists);
-  const given = new Uint8Array(dependencies.outputCount), { inputs, outputs } = dependencies;
-  const next = new Int32Array(workers);
-  const isReady = (list: ActionList, index: number) => {
+  const { lists, workers } = schedule, board = new Board(schedule, stageTimes(schedule, {}));
+  const next = new Int32Array(workers), waiting: number[] = [];
+  const isReady = (worker: number) => board.inputsAt(worker, next[worker]!) < Infinity;
+  const run = (worker: number) => {
+    const list = lists[worker]!, index = next[worker]!;
     for (let part = list.startOf(index); part < list.startOf(index + 1); part++) {
-      for (let i = dependencies.inputsAt(list, part) - 1; i >= 0; i--) {
-        if (given[inputs[i]!] === 0) return false;
-      }
+      const { kind, stage, microBatch, count } = partAt(list, part);
+      ran({ kind: KINDS[kind]!, stage, microBatch, share: 1 / count }, next[slow]!);
     }
-    return true;
+    board.finish(worker, index, 0, waiting);
+    next[worker]!++;
   };
-  const waiting: number[] = [];
-  const finish = (list: ActionList, index: number) => {
-    for (let part = list.startOf(index); part < list.startOf(index + 1); part++) {
-      const { kind, stage, microBatch, count: parts } = partAt(list, part);
-      const count = dependencies.outputsAt(list, part);
-      for (let i = 0; i < count; i++) given[outputs[i]!] = 1;
-      ran({ kind: KINDS[kind]!, stage, microBatch, share: 1 / parts }, next[slow]!);
-      const other = dependencies.waiting(kind, stage, microBatch);
-      if (other >= 0 && other !== slow) waiting.push(other);
-    }
-  };
-  for (let worker = workers - 1; worker >= 0; worker--) if (worker !== slow) waiting.push(worker);
-  for (const own = lists[slow]!; next[slow]! < own.length;) {
+  for (let worker = workers - 1; worker >= 0; worker--) waiting.push(worker);
+  while (next[slow]! < lists[slow]!.length) {
     for (let worker = waiting.pop(); worker !== undefined; worker = waiting.pop()) {
-      const list = lists[worker]!;
-      for (; next[worker]! < list.length && isReady(list, next[worker]!); next[worker]!++) {
-        finish(list, next[worker]!);
-      }
+      if (worker === slow) continue;
+      while (next[worker]! < lists[worker]!.length && isReady(worker)) run(worker);
     }
-    if (!isReady(own, next[slow]!)) return;
-    finish(own, next[slow]!);
-    next[slow]!++;
+    if (!isReady(slow)) return;
+    run(slow);
   }
 }

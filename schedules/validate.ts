@@ -43,8 +43,6 @@ interface Wait {
   readonly head: Action;
   /** The input that `head` waits for. */
   readonly awaited: AwaitedInput;
-  /** The worker that would give this input. */
-  readonly from: number;
 }
 
 /**
@@ -79,7 +77,7 @@ export function findDeadlock(schedule: ListedSchedule): Violation[] {
   if (stuck < 0) return [];
   const circle = findCircle(schedule, execution, stuck);
   const message = circle.map((wait, i) => {
-    const ran = execution.ran[wait.from]!;
+    const ran = execution.ran[wait.awaited.worker]!;
     const reach = reachOf(schedule, wait, circle[(i + 1) % circle.length]!, ran);
     return `worker ${wait.worker} waits at ${formatAction(wait.head)} for ${reach}`;
   }).join("; ");
@@ -87,17 +85,15 @@ export function findDeadlock(schedule: ListedSchedule): Violation[] {
 }
 
 function findCircle(schedule: ListedSchedule, execution: Execution, stuck: number): Wait[] {
-  const hosts = hostTable(schedule), chain: Wait[] = [], seen = new Map<number, number>();
+  const chain: Wait[] = [], seen = new Map<number, number>();
   let worker = stuck;
   while (!seen.has(worker)) {
     seen.set(worker, chain.length);
     const index = execution.ran[worker]!;
     const head = schedule.lists[worker]!.at(index)!;
     const awaited = execution.lastInput(worker, index)!;
-    const pipeline = schedule.pipelineOf[awaited.microBatch]!;
-    const from = hosts[pipeline * schedule.stages + awaited.stage]!;
-    chain.push({ worker, head, awaited, from });
-    worker = from;
+    chain.push({ worker, head, awaited });
+    worker = awaited.worker;
   }
   return chain.slice(seen.get(worker));
 }
@@ -107,15 +103,16 @@ function findCircle(schedule: ListedSchedule, execution: Execution, stuck: numbe
  * ran `ran` actions.
  */
 function reachOf(schedule: ListedSchedule, wait: Wait, next: Wait, ran: number): string {
-  const part = partFor(schedule.lists[wait.from]!, wait.awaited, ran);
+  const { awaited } = wait, from = awaited.worker;
+  const part = partFor(schedule.lists[from]!, awaited, ran);
   const over = isOfChain(wait) ? "" : " over a skip edge";
   const isNext = parts(next.head).some((one) => formatAction(one) === part);
   if (!isNext) {
-    return `${part}${over}, which worker ${wait.from} runs after ${formatAction(next.head)}`;
+    return `${part}${over}, which worker ${from} runs after ${formatAction(next.head)}`;
   }
-  return wait.from === wait.worker
+  return from === wait.worker
     ? `${part}, which is a part of it`
-    : `${part} of worker ${wait.from}${over}`;
+    : `${part} of worker ${from}${over}`;
 }
 
 /** Returns true if an action waits for its own stage or for a neighbour in the chain. */

@@ -10,33 +10,13 @@
  * the slowest one N times.
  */
 
-import { type ActionList, KIND, KINDS, partAt } from "../action_list.ts";
+import { type ActionList, KIND, KINDS } from "../action_list.ts";
 import type { Costs } from "../costs.ts";
 import { assertInput, refusal } from "../errors.ts";
 import { type AwaitedInput, execute, type Execution } from "../execute.ts";
 import type { ListedSchedule, Schedule } from "../schedule.ts";
 import { withLists } from "../simulator/simulate.ts";
 import { checkEdges, type SkipEdge } from "../skip_edges.ts";
-
-/** For each plain action, the worker and index of the action of the schedule that computes it. */
-type ActionIndex = ReadonlyMap<string, readonly [worker: number, index: number]>;
-
-const keyOf = (kind: string, stage: number, microBatch: number, part: number) =>
-  `${stage}${kind}${microBatch}.${part}`;
-
-/** Indexes the actions of a schedule. */
-function indexActions({ lists }: ListedSchedule): ActionIndex {
-  const found = new Map<string, readonly [number, number]>();
-  for (const [worker, list] of lists.entries()) {
-    for (let index = 0; index < list.length; index++) {
-      for (let part = list.startOf(index); part < list.startOf(index + 1); part++) {
-        const { kind, stage, microBatch, index: own } = partAt(list, part);
-        found.set(keyOf(KINDS[kind]!, stage, microBatch, own), [worker, index]);
-      }
-    }
-  }
-  return found;
-}
 
 /**
  * The load of the path of actions that determined the end of the last action of an execution: no step is
@@ -48,7 +28,6 @@ function indexActions({ lists }: ListedSchedule): ActionIndex {
 function criticalPath(
   schedule: ListedSchedule,
   { timeline: { starts, ends, makespan }, lastInput }: Execution,
-  actions: ActionIndex,
 ) {
   const { lists, stages, slices = 1 } = schedule;
   const load = KINDS.map(() => new Float64Array(stages)), messages = new Float64Array(stages);
@@ -65,12 +44,13 @@ function criticalPath(
       index--;
       continue;
     }
-    const { kind, stage, microBatch, part } = lastInput(worker, index)!;
-    const [giver, given] = actions.get(keyOf(kind, stage, microBatch, part?.index ?? 0))!;
+    const { kind, stage, microBatch, ...giver } = lastInput(worker, index)!;
     // The time over a skip edge belongs to this cut only: for other cuts the path has its actions.
     const isOfChain = waitsFor(list, index, { kind, stage, microBatch });
-    if (giver !== worker && isOfChain) messages[kind === "F" ? stage : stage - 1]! += 1 / slices;
-    [worker, index] = [giver, given];
+    if (giver.worker !== worker && isOfChain) {
+      messages[kind === "F" ? stage : stage - 1]! += 1 / slices;
+    }
+    [worker, index] = [giver.worker, giver.index!];
   }
   return { actions: load, messages };
 }
@@ -423,10 +403,11 @@ function evenCut({ count, sums: [forward, backward] }: LayerSums, stages: number
 }
 
 function search(schedule: ListedSchedule, problem: CutProblem, first: Starts): SchedulePartition {
-  const { layers, stages, work: most } = problem, actions = indexActions(schedule);
+  const { layers, stages, work: most } = problem;
+  const actions = schedule.lists.reduce((sum, { partCount }) => sum + partCount, 0);
   const paths = new Map<string, BoundedPath>(), work = { left: most };
   const learn = (execution: Execution) => {
-    const path = criticalPath(schedule, execution, actions), key = pathKey(path);
+    const path = criticalPath(schedule, execution), key = pathKey(path);
     if (!paths.has(key)) paths.set(key, boundPath(path, problem));
   };
   const take = (starts: Starts): Tried => {
@@ -440,7 +421,7 @@ function search(schedule: ListedSchedule, problem: CutProblem, first: Starts): S
   const improve = (from: Tried) =>
     improveCut(from, layers.count, (starts) => {
       if (!isFitting(starts, problem)) return Infinity;
-      work.left -= actions.size;
+      work.left -= actions;
       return work.left < most / 2 ? Infinity : makespanOf(schedule, layers, starts);
     });
   let best: Tried | undefined = isFitting(first, problem) ? take(first) : undefined;

@@ -160,43 +160,14 @@ function makeSchedule(
   return withRecomputation(schedule.lists ? schedule : withLists(schedule, costs));
 }
 
-/** Returns a function that finds the action which gives an input of another. */
-function producersOf({ schedule: { lists, stages, microBatches }, execution }: Analysis) {
-  const cuts = Math.max(1, ...lists.map((list) => list.cuts));
-  const cellOf = (output: number, stage: number, microBatch: number, part: number) =>
-    ((output * stages + stage) * microBatches + microBatch) * cuts + part;
-  const hosts = new Int32Array(3 * stages * microBatches * cuts), indices = new Int32Array(hosts);
-  lists.forEach((list, worker) => {
-    for (let index = 0; index < list.length; index++) {
-      for (let part = list.startOf(index); part < list.startOf(index + 1); part++) {
-        const kind = KINDS[list.kindAt(part)]!;
-        if (kind === "W") continue;
-        const microBatch = list.microBatchAt(part), stage = list.stageAt(part);
-        const cell = cellOf(OUTPUT[kind], stage, microBatch, list.indexAt(part));
-        [hosts[cell], indices[cell]] = [worker, index];
-      }
-    }
-  });
-  return (worker: number, index: number): Place | undefined => {
-    const input = execution.lastInput(worker, index);
-    if (!input) return undefined;
-    const { kind, stage, microBatch, part } = input;
-    const cell = cellOf(OUTPUT[kind], stage, microBatch, part?.index ?? 0);
-    return [hosts[cell]!, indices[cell]!];
-  };
-}
-
-/** Outputs of actions by kind: both backwards give a gradient. */
-const OUTPUT = { F: 0, B: 1, I: 1, R: 2 } as const;
-
 const both = (action: Action) => action.overlap ? [action, action.overlap] : [action];
 
 /** Rounding errors of sums of times, as a part of the step. */
 const EPSILON = 1e-9;
 
 /** Returns the actions of the critical path, from its start. */
-function criticalPath(analysis: Analysis, producerOf: ReturnType<typeof producersOf>): Place[] {
-  const { execution: { timeline: { starts, ends } }, makespan } = analysis;
+function criticalPath({ execution, makespan }: Analysis): Place[] {
+  const { timeline: { starts, ends }, lastInput } = execution;
   const last = ends.findIndex((own) => (own.at(-1) ?? 0) >= makespan);
   const path: Place[] = [];
   let at: Place | undefined = last < 0 ? undefined : [last, ends[last]!.length - 1];
@@ -205,13 +176,14 @@ function criticalPath(analysis: Analysis, producerOf: ReturnType<typeof producer
     const [worker, index] = at, start = starts[worker]![index]!;
     const isFree = index === 0 || ends[worker]![index - 1]! < start - EPSILON * makespan;
     const before: Place | undefined = index > 0 ? [worker, index - 1] : undefined;
-    at = isFree ? producerOf(worker, index) ?? before : before;
+    const input = isFree ? lastInput(worker, index) : undefined;
+    at = input ? [input.worker, input.index!] : before;
   }
   return path.reverse();
 }
 
 /** Returns the bubbles of a worker, cut where their cause changes. */
-function gapsOf(analysis: Analysis, worker: number, producerOf: ReturnType<typeof producersOf>) {
+function gapsOf(analysis: Analysis, worker: number): Gaps {
   const { execution: { timeline: { starts, ends } }, makespan } = analysis;
   const gaps: Gaps = { cause: [], from: [], to: [], text: [] };
   const add = (cause: number, from: number, to: number, text: string) => {
@@ -228,11 +200,11 @@ function gapsOf(analysis: Analysis, worker: number, producerOf: ReturnType<typeo
       continue;
     }
     while (starts[worker]![index]! < end) index++;
-    const producer = producerOf(worker, index), name = formatAction(before);
+    const name = formatAction(before);
     const text = waitsFor ? `${name} waits for ${formatAction(waitsFor)}` : `${name} waits`;
-    const given = producer ? ends[producer[0]]![producer[1]]! : start;
+    const given = waitsFor ? ends[waitsFor.worker]![waitsFor.index!]! : start;
     const made = Math.min(end, Math.max(start, given));
-    const isSent = producer !== undefined && producer[0] !== worker;
+    const isSent = waitsFor !== undefined && waitsFor.worker !== worker;
     const cause = index === 0
       ? CAUSE.start
       : waitsFor && "FR".includes(waitsFor.kind)
@@ -259,19 +231,14 @@ function messagesOf({ schedule }: Analysis): number {
   return count;
 }
 
-function rowOf(
-  analysis: Analysis,
-  worker: number,
-  path: readonly Place[],
-  producerOf: ReturnType<typeof producersOf>,
-): Row {
+function rowOf(analysis: Analysis, worker: number, path: readonly Place[]): Row {
   const { schedule: { lists }, execution: { timeline: { starts, ends } } } = analysis;
   const list = lists[worker]!, critical = new Uint8Array(list.length);
   for (const [on, index] of path) if (on === worker) critical[index] = 1;
   const live = [...liveActivations(analysis, worker)];
   return {
     ...{ actions: String(list), starts: starts[worker]!, ends: ends[worker]!, critical },
-    gaps: gapsOf(analysis, worker, producerOf),
+    gaps: gapsOf(analysis, worker),
     times: live.map(({ time }) => time),
     live: live.map((one) => one.live),
     peak: analysis.peakActivations[worker]!,
@@ -281,8 +248,8 @@ function rowOf(
 /** Makes the picture of an analysis. */
 export function pictureOf(analysis: Analysis): Picture {
   const { schedule, makespan, execution: { timeline: { starts, ends } } } = analysis;
-  const producerOf = producersOf(analysis), path = criticalPath(analysis, producerOf);
-  const rows = schedule.lists.map((_, worker) => rowOf(analysis, worker, path, producerOf));
+  const path = criticalPath(analysis);
+  const rows = schedule.lists.map((_, worker) => rowOf(analysis, worker, path));
   const causes = CAUSES.map(() => 0), all = schedule.workers * makespan || 1;
   for (const { gaps } of rows) {
     gaps.cause.forEach((cause, i) => causes[cause]! += (gaps.to[i]! - gaps.from[i]!) / all);

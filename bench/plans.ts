@@ -20,6 +20,7 @@ import { compileRun } from "../actors/run/compile.ts";
 import { SCHEDULES } from "../console/commands/plan.ts";
 import { ADAMW_DEFAULTS, gpt2 } from "../kernels/mod.ts";
 import { substream } from "../kernels/random.ts";
+import { ifServed } from "../schedules/internal.ts";
 import { type Row, rowMaker, valueRow } from "./report.ts";
 import { interleave, roundsWithin, type Spread, spread, spreadOf } from "./timing.ts";
 
@@ -65,12 +66,7 @@ export function drawPlans(space: PlanSpace, runs: number, seed: number): Candida
   const drawn: Candidate[] = [];
   for (const { plan } of inTurn) {
     if (drawn.length === runs) break;
-    try {
-      compileRun(optionsOf(plan), scheduleOf(plan));
-      drawn.push(plan);
-    } catch (error) {
-      if (!(error instanceof RangeError)) throw error;
-    }
+    if (ifServed(() => compileRun(optionsOf(plan), scheduleOf(plan)))) drawn.push(plan);
   }
   return drawn;
 }

@@ -11,7 +11,7 @@ import { prepareSimulation } from "../actors/simulated_training/simulated_traini
 import { lengthOf, longest, modelOf } from "../examples/multimodal.ts";
 import { mebibytes, slicesOf, totalBytes } from "../kernels/internal.ts";
 import { type Batch, compileModel, type StageProgram } from "../kernels/mod.ts";
-import { readCandidate, readScenario } from "../schedules/internal.ts";
+import { ifServed, readCandidate, readScenario } from "../schedules/internal.ts";
 import {
   createSchedule,
   modelOfCosts,
@@ -148,13 +148,9 @@ function openModules(workers: number, send: number) {
 function listsOf({ open }: ReturnType<typeof openModules>) {
   const searched = { chunks: 1, costs: open("1f1b").costs };
   return scheduleDefinitions.flatMap(({ name }) => {
-    try {
-      const one = open(name, name === "search" ? searched : {});
-      return one.made.lists && one.made.updates === "flush" ? [one] : [];
-    } catch (error) {
-      if (error instanceof RangeError) return []; // it has too many stages, or cuts sequences
-      throw error;
-    }
+    // Undefined if it has too many stages, or cuts sequences.
+    const one = ifServed(() => open(name, name === "search" ? searched : {}));
+    return one?.made.lists && one.made.updates === "flush" ? [one] : [];
   });
 }
 

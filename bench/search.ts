@@ -4,6 +4,7 @@
  *     deno run -A bench/search.ts
  */
 
+import { ifServed } from "../schedules/internal.ts";
 import {
   analyze,
   assertValid,
@@ -19,47 +20,28 @@ function slices(workers: number, cost: (slice: number) => number): number[] {
   return Array.from({ length: 2 * workers }, (_, slice) => cost(slice));
 }
 
-function costsFor(label: string, workers: number): Costs {
+/** The costs of contests, by their label. */
+function costsOf(workers: number): Readonly<Record<string, Costs>> {
   const even = { forward: 1, input: 1, weight: 1 };
-  switch (label) {
-    case "heavy last slice": {
-      const times = slices(workers, (slice) => slice === 2 * workers - 1 ? 1 : 0.5);
-      return { forward: times, input: times, weight: times };
-    }
-    case "ragged slices": {
-      const times = slices(workers, (slice) => 0.4 + 0.1 * ((slice * 7) % 4));
-      return { forward: times, input: times, weight: times.map((time) => 0.8 * time) };
-    }
-    case "slow links":
-      return { ...even, send: 0.5 };
-    case "very slow links":
-      return { ...even, send: 2 };
-    case "long input parts":
-      return { forward: 1, input: 1.4, weight: 0.7 };
-    default:
-      return even;
-  }
+  const heavy = slices(workers, (slice) => slice === 2 * workers - 1 ? 1 : 0.5);
+  const ragged = slices(workers, (slice) => 0.4 + 0.1 * ((slice * 7) % 4));
+  return {
+    even,
+    "heavy last slice": { forward: heavy, input: heavy, weight: heavy },
+    "ragged slices": { forward: ragged, input: ragged, weight: ragged.map((time) => 0.8 * time) },
+    "slow links": { ...even, send: 0.5 },
+    "very slow links": { ...even, send: 2 },
+    "long input parts": { forward: 1, input: 1.4, weight: 0.7 },
+  };
 }
 
 /** Returns all contests: costs, a size and a limit of memory. */
 export function contests() {
-  const labels = [
-    "even",
-    "heavy last slice",
-    "ragged slices",
-    "slow links",
-    "very slow links",
-    "long input parts",
-  ];
   const sizes = [[4, 8, 3], [4, 8, 4], [4, 8, 8], [4, 16, 3], [8, 16, 6]] as const;
   return sizes.flatMap(([workers, microBatches, activationLimit]) =>
-    labels.map((label) => ({
-      label,
-      workers,
-      microBatches,
-      activationLimit,
-      costs: costsFor(label, workers),
-    }))
+    Object.entries(costsOf(workers)).map(([label, costs]) => (
+      { label, workers, microBatches, activationLimit, costs }
+    ))
   );
 }
 
@@ -70,15 +52,12 @@ function bestByRule({ workers, microBatches, activationLimit, costs }: Contest) 
   let best = { name: "none", makespan: Infinity };
   for (const { name, create } of scheduleDefinitions) {
     if (name === "search") continue;
-    try {
-      const schedule = create({ workers, microBatches });
-      const { makespan, peakActivations, weights } = analyze(schedule, costs);
-      if (schedule.workers !== workers || Math.max(...weights) > 1) continue;
-      if (Math.max(...peakActivations) > activationLimit) continue;
-      if (makespan < best.makespan) best = { name, makespan };
-    } catch (error) {
-      if (!(error instanceof RangeError)) throw error;
-    }
+    const analysis = ifServed(() => analyze(create({ workers, microBatches }), costs));
+    if (!analysis) continue;
+    const { schedule, makespan, peakActivations, weights } = analysis;
+    if (schedule.workers !== workers || Math.max(...weights) > 1) continue;
+    if (Math.max(...peakActivations) > activationLimit) continue;
+    if (makespan < best.makespan) best = { name, makespan };
   }
   return best;
 }

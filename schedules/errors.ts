@@ -30,3 +30,13 @@ export function assertInput(
 ): asserts holds {
   if (!holds) throw refusal(cannot, must, received);
 }
+
+/** The result of `make`; undefined if it refuses its options with a RangeError. */
+export function ifServed<T>(make: () => T): T | undefined {
+  try {
+    return make();
+  } catch (error) {
+    if (error instanceof RangeError) return undefined;
+    throw error;
+  }
+}

@@ -11,6 +11,7 @@ export { followedActions, recomputedStages } from "./analysis/recomputation.ts";
 export { scheduleRecord } from "./analysis/report.ts";
 export { refuseUnread } from "./define.ts";
 export { Readiness } from "./dependencies.ts";
+export { ifServed } from "./errors.ts";
 export { followList, isOffered, takeOffers } from "./policies.ts";
 export { chooseLayout, hostedSchedule, type HostLayout } from "./hosted.ts";
 export { splitsBackward, withEdges } from "./schedule.ts";

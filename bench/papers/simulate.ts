@@ -5,6 +5,7 @@
  */
 
 import { chimeraStep, type LinkModel, messageMs, rabenseifnerMs } from "./formulas.ts";
+import { ifServed } from "../../schedules/internal.ts";
 import {
   createSchedule,
   type Schedule,
@@ -128,16 +129,6 @@ export function stepModel(plan: Plan, schedule: Schedule): StepModel {
   };
 }
 
-/** Returns a system's schedule; undefined where it cannot have these options. */
-function scheduleOf({ schedule }: System, options: ScheduleOptions): Schedule | undefined {
-  try {
-    return createSchedule(schedule, options);
-  } catch (error) {
-    if (error instanceof RangeError) return undefined;
-    throw error;
-  }
-}
-
 /**
  * Simulates a plan; undefined where the schedule does not serve it or a worker's memory does not hold
  * it. A step of a system without flushes is the time that more micro-batches add to a continuing run,
@@ -150,7 +141,7 @@ export function simulatePlan(
   const { system, options, width, microBatch, machine } = plan;
   const { microBatches, workers } = options;
   const runOf = (microBatches: number) => {
-    const schedule = scheduleOf(system, { ...options, microBatches });
+    const schedule = ifServed(() => createSchedule(system.schedule, { ...options, microBatches }));
     return schedule && simulateStep(stepModel(plan, schedule));
   };
   if (system.schedule === "pipedream-2bw" && microBatches < workers) return undefined;

@@ -10,7 +10,7 @@ import type { TracedAction } from "../../actors/pipeline/step.ts";
 import { readStep, type WorkerTimeline } from "../../actors/run/timeline.ts";
 import type { RunEnd, RunRecord } from "../../actors/run_folder/metrics_file.ts";
 import { hashOf } from "../../actors/run_folder/write.ts";
-import { parts } from "../../schedules/internal.ts";
+import { ifServed, parts } from "../../schedules/internal.ts";
 import {
   type ActionKind,
   analyze,
@@ -68,20 +68,16 @@ export function expectedSpans(
   schedule: Schedule,
   traces: readonly (readonly TracedAction[])[],
 ): readonly (readonly Span[])[] {
-  try {
-    const { schedule: { lists }, execution } = analyze(schedule, measuredCosts(schedule, traces));
-    const { starts, ends } = execution.timeline;
-    return lists.map((list, worker) =>
-      Array.from(list, (action, i): Span => [
-        formatAction(action),
-        starts[worker]![i]!,
-        ends[worker]![i]!,
-      ])
-    );
-  } catch (error) {
-    if (error instanceof RangeError) return [];
-    throw error;
-  }
+  const analysis = ifServed(() => analyze(schedule, measuredCosts(schedule, traces)));
+  if (!analysis) return [];
+  const { schedule: { lists }, execution: { timeline: { starts, ends } } } = analysis;
+  return lists.map((list, worker) =>
+    Array.from(list, (action, i): Span => [
+      formatAction(action),
+      starts[worker]![i]!,
+      ends[worker]![i]!,
+    ])
+  );
 }
 
 /** Assumed lengths of actions relative to a forward, for overlapped actions. */

@@ -19,6 +19,7 @@ import { trainAs } from "../../actors/run/train.ts";
 import { type KeptComponents, RUN_FILES } from "../../actors/run_folder/metrics_file.ts";
 import { launchedRanks } from "../../actors/transports/mpi/library.ts";
 import { refusal } from "../../kernels/internal.ts";
+import { ifServed } from "../../schedules/internal.ts";
 import type { CommandContext } from "../command.ts";
 import { mergedWeights } from "../commands/trained.ts";
 import { optionsOfFlags } from "../flag.ts";
@@ -235,14 +236,9 @@ async function readRun(args: readonly string[]) {
 /** Returns whether the model has layers for all stages of a schedule, and workers the memory. */
 function canHold(request: TrainRequest, parts: RunComponents, { model }: Task): boolean {
   const options = runOptions(request, parts), { schedule } = request;
-  try {
-    const { memory } = compileRun({ ...options, model }, schedule);
-    const { memoryLimitBytes = Infinity } = options;
-    return memory.every((one) => limitedBytes(one, "native") <= memoryLimitBytes);
-  } catch (error) {
-    if (error instanceof RangeError) return false;
-    throw error;
-  }
+  const run = ifServed(() => compileRun({ ...options, model }, schedule));
+  const { memoryLimitBytes = Infinity } = options;
+  return run?.memory.every((one) => limitedBytes(one, "native") <= memoryLimitBytes) ?? false;
 }
 
 function traceOf(flags: TrainRequest["flags"]) {

@@ -8,7 +8,7 @@ import {
   type ScheduleDefinition,
   type ScheduleOptions,
 } from "../define.ts";
-import { assertInput } from "../errors.ts";
+import { assertInput, ifServed } from "../errors.ts";
 import { followedBy, type Schedule, withEdges, withOrders } from "../schedule.ts";
 import { greedyOrder, type Strategy } from "../search/greedy.ts";
 import { workloadOf } from "../search/limits.ts";
@@ -71,15 +71,11 @@ function sameByDefinition(
 ): Schedule | undefined {
   // The options of chimera-wave are those of one of its two groups.
   const microBatches = count * options.microBatches / schedule.microBatches;
-  try {
-    const made = definition.create({ ...readOptions(definition, options), microBatches });
-    const isSame = made.microBatches === count && made.updates === schedule.updates &&
-      placementKey(made) === placementKey(schedule);
-    return isSame ? Object.freeze({ ...made, name: schedule.name }) : undefined;
-  } catch (error) {
-    if (error instanceof RangeError) return undefined;
-    throw error;
-  }
+  const own = { ...readOptions(definition, options), microBatches };
+  const made = ifServed(() => definition.create(own));
+  const isSame = made?.microBatches === count && made.updates === schedule.updates &&
+    placementKey(made) === placementKey(schedule);
+  return isSame ? Object.freeze({ ...made, name: schedule.name }) : undefined;
 }
 
 const placementKey = ({ placement }: Schedule) =>

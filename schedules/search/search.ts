@@ -12,7 +12,7 @@ import {
   type ScheduleOption,
   type ScheduleOptions,
 } from "../define.ts";
-import { assertInput } from "../errors.ts";
+import { assertInput, ifServed } from "../errors.ts";
 import {
   edgesOfParts,
   type ListedSchedule,
@@ -72,16 +72,6 @@ function variants({ reads = [] }: ScheduleDefinition, options: ScheduleOptions):
 function withPartEdges(schedule: Schedule, { edges, workers }: ScheduleOptions): Schedule {
   if (edges === undefined) return schedule;
   return withEdges(schedule, edgesOfParts(edges, { parts: workers, stages: schedule.stages }));
-}
-
-/** The result of `make`; undefined if it refuses its options with a RangeError. */
-function ifServed<T>(make: () => T): T | undefined {
-  try {
-    return make();
-  } catch (error) {
-    if (error instanceof RangeError) return undefined;
-    throw error;
-  }
 }
 
 /**

@@ -15,7 +15,7 @@ import { messageDriven } from "../built_in/message_driven.ts";
 import { createSchedule } from "../built_in/registry.ts";
 import type { Cost, Costs } from "../costs.ts";
 import type { ScheduleOptions } from "../define.ts";
-import { assertInput, refusal } from "../errors.ts";
+import { assertInput, ifServed, refusal } from "../errors.ts";
 import { MAILBOX_ORDERS, type MailboxOrder } from "../policies.ts";
 import {
   type ListedSchedule,
@@ -405,14 +405,8 @@ const SCHEDULES = "bfw bfw:1.5D bfw:2D zb-h1 zb-h2 bfw-v bfw-v:1.5D bfw-v:2D zb-
 export function scheduleCandidates(
   size: Pick<ScheduleOptions, "workers" | "microBatches">,
 ): Candidate[] {
-  return SCHEDULES.map((name) => readCandidate(name, size.workers)!).filter((one) => {
-    try {
-      return scheduleOf(one, size, undefined) !== undefined;
-    } catch (error) {
-      if (error instanceof RangeError) return false;
-      throw error;
-    }
-  });
+  return SCHEDULES.map((name) => readCandidate(name, size.workers)!)
+    .filter((one) => ifServed(() => scheduleOf(one, size, undefined)) !== undefined);
 }
 
 /**

@@ -18,16 +18,8 @@ import {
 } from "../kernels/mod.ts";
 import { encodeGraph } from "../kernels/onnx/encode.ts";
 import { type Row, rowMaker } from "./report.ts";
-import {
-  interleave,
-  openProduct,
-  openTriad,
-  PRODUCT_SIZE,
-  productGflop,
-  spreadOf,
-  TRIAD_BYTES,
-  TRIAD_ELEMENTS,
-} from "./timing.ts";
+import { interleave, openProduct, PRODUCT_SIZE, productGflop, spreadOf } from "./timing.ts";
+import { openTriad, TRIAD_BYTES, TRIAD_ELEMENTS } from "./triad.ts";
 import {
   drainOf,
   gflopOf,

@@ -7,17 +7,13 @@
 
 import type { SyncStrategy } from "../actors/gradients/sync.ts";
 import type { TracedAction } from "../actors/pipeline/step.ts";
-import { openPipeline } from "../actors/run/pipeline.ts";
-import { prepareRun } from "../actors/run/prepare.ts";
 import { print } from "../console/terminal.ts";
-import { gpt2 } from "../kernels/mod.ts";
 import { type Row, rowMaker } from "./report.ts";
 import { interleave, type Round } from "./timing.ts";
-import { benchBatches, SMALL, stepRequest } from "./workload.ts";
+import { type BenchEngine, openBenchEngine, SMALL } from "./workload.ts";
 
 /** Many weights for little work: the end of a step is a large part of it. */
-const MODEL = { ...SMALL.config, hidden: 384, vocab: 1024, seq: 32 };
-const SAMPLES = 1;
+const WORKLOAD = { config: { ...SMALL.config, hidden: 384, seq: 32 }, microBatch: 1 };
 
 /** A slow network: the all-reduce of 36 MB takes about as long as the optimizer. */
 const LINK = { latencyUs: 100, gigabytesPerSecond: 0.5 };
@@ -34,31 +30,18 @@ interface RunOptions {
   readonly schedule: string;
 }
 
-async function openRun(options: RunOptions) {
-  const { workers } = options, microBatches = 2 * workers;
-  const prepared = await prepareRun({
-    model: gpt2(MODEL, SAMPLES),
-    data: [],
-    steps: 1,
-    microBatches,
-    replicas: workers === 1 ? 2 : 1,
+function openRun({ workers, schedule, coarsening, sync }: RunOptions): Promise<BenchEngine> {
+  const replicas = workers === 1 ? 2 : 1;
+  return openBenchEngine({
     device: "native",
-    bucketSize: BUCKET_SIZE,
-    link: LINK,
-    trace: true,
-    ...options,
+    workers,
+    microBatches: 2 * workers,
+    schedule,
+    workload: WORKLOAD,
+    isTraced: true,
+    more: { replicas, bucketSize: BUCKET_SIZE, link: LINK, coarsening, sync },
   });
-  const tokens = SAMPLES * MODEL.seq;
-  const micro = benchBatches(prepared.microBatches).map(({ ids, targets }) => ({
-    ids: ids.slice(0, tokens),
-    targets: targets.slice(0, tokens),
-  }));
-  const engine = await openPipeline(prepared, "worker");
-  let step = 0;
-  return { engine, step: async () => (await engine.step(stepRequest(++step, micro))).traces };
 }
-
-type OpenRun = Awaited<ReturnType<typeof openRun>>;
 
 /** Returns the milliseconds of the parts of a step on one worker. */
 function shares(
@@ -95,16 +78,13 @@ function picture(traces: readonly (readonly TracedAction[])[], columns: number):
 /** Opens runs by name and measures a step of each in turns; `use` makes rows of the rounds. */
 async function measure(
   options: Readonly<Record<string, RunOptions>>,
-  use: (rounds: Round<string>[], runs: ReadonlyMap<string, OpenRun>) => Promise<Row[]>,
+  use: (rounds: Round<string>[], runs: ReadonlyMap<string, BenchEngine>) => Promise<Row[]>,
 ): Promise<Row[]> {
-  const runs = new Map<string, OpenRun>();
-  try {
-    for (const [name, one] of Object.entries(options)) runs.set(name, await openRun(one));
-    const cases = Array.from(runs, ([name, { step }]) => [name, async () => void await step()]);
-    return await use(await interleave(Object.fromEntries(cases), { rounds: 9 }), runs);
-  } finally {
-    for (const { engine } of runs.values()) await engine.close();
-  }
+  await using stack = new AsyncDisposableStack();
+  const runs = new Map<string, BenchEngine>();
+  for (const [name, one] of Object.entries(options)) runs.set(name, stack.use(await openRun(one)));
+  const cases = Array.from(runs, ([name, { step }]) => [name, async () => void await step()]);
+  return await use(await interleave(Object.fromEntries(cases), { rounds: 9 }), runs);
 }
 
 const COARSENED = { sync: "end", workers: 1, schedule: "1f1b" } as const;
@@ -115,11 +95,11 @@ function coarseningRows(): Promise<Row[]> {
   for (const k of COARSENINGS) options[`k = ${k}`] = { ...COARSENED, coarsening: k };
   options["no overlap"] = { ...COARSENED, coarsening: NO_OVERLAP };
   return measure(options, async (rounds, runs) => {
-    const apart = shares((await runs.get("no overlap")!.step())[0]!);
+    const apart = shares((await runs.get("no overlap")!.outcome()).traces[0]!);
     const percent = (part: number) => `${(100 * part / apart.step).toFixed(0)} % of a step`;
     for (const name of ["k = 2", "no overlap"]) {
       print(`  one step, ${name} (r all-reduce, o optimizer, · waiting):`);
-      print(picture(await runs.get(name)!.step(), 88));
+      print(picture((await runs.get(name)!.outcome()).traces, 88));
     }
     const row = rowMaker(rounds), target = { atMost: 100 };
     const [waits, optimizer] = [percent(apart.waits), percent(apart.optimizer)];

@@ -4,6 +4,7 @@
  * @module
  */
 
+import type { RunOptions } from "../actors/options/train_options.ts";
 import type { StepRequest } from "../actors/pipeline/step.ts";
 import { openPipeline } from "../actors/run/pipeline.ts";
 import { prepareRun } from "../actors/run/prepare.ts";
@@ -151,13 +152,14 @@ export interface BenchRun {
   readonly precision?: Precision;
   /** True if outcomes have traces. Default false. */
   readonly isTraced?: boolean;
+  /** Other options of the run. */
+  readonly more?: Partial<RunOptions>;
 }
 
 /** Opens an engine whose workers are threads, and which takes optimizer steps. */
 export async function openBenchEngine(run: BenchRun) {
   const { device, workers, microBatches, precision = "fp32" } = run;
-  const { schedule = "1f1b", workload = SMALL, isTraced = false } = run;
-  const micro = benchBatches(microBatches, 1, workload);
+  const { schedule = "1f1b", workload = SMALL, isTraced = false, more } = run;
   const prepared = await prepareRun({
     model: benchModel(workload),
     data: [],
@@ -170,7 +172,9 @@ export async function openBenchEngine(run: BenchRun) {
     precision,
     optimizer: ADAMW_DEFAULTS,
     trace: isTraced,
+    ...more,
   });
+  const micro = benchBatches(prepared.microBatches, 1, workload);
   const engine = workers === 0
     ? await openSerial(prepared)
     : await openPipeline(prepared, "worker");

@@ -18,13 +18,10 @@ export {
 export {
   fieldBounds,
   haveLengths,
-  inputsOf,
   isSkip,
   layersOf,
   type NamedProgram,
-  outputsOf,
   slicesOf,
-  valuesForm,
 } from "./compile/programs.ts";
 export {
   DIGIT_PIXELS,

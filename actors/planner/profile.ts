@@ -23,7 +23,6 @@ import {
   DTYPE_BYTES,
   elementCount,
   isSkip,
-  outputsOf,
   repeatedKey,
 } from "../../kernels/internal.ts";
 import {
@@ -253,7 +252,7 @@ function programFacts(
     precision: program.precision,
     parameters: trained.reduce((sum, { shape }) => sum + elementCount(shape), 0),
     activationBytes: activationBytes(stage, options).perMicroBatch,
-    outputBytes: outputsOf(program).filter(({ name }) => !isSkip(name))
+    outputBytes: program.outputs.filter(({ name }) => !isSkip(name))
       .reduce((sum, { dtype, shape }) => sum + elementCount(shape) * DTYPE_BYTES[dtype], 0),
     forwardFlops: program.cost.forward,
     backwardFlops: program.cost.backward,

@@ -17,7 +17,6 @@ import {
   checkOptionNames,
   type LoraOptions,
   measureSamples,
-  outputsOf,
   refusal,
   resolveDevice,
   withLora,
@@ -185,7 +184,7 @@ export async function predict(
 /** Returns the number of losses that a model returns for a micro-batch. */
 function lossesOf(model: BuiltModel): number {
   const { layers, programs } = compileModel(model, "full");
-  const [output] = outputsOf(programs[layers.at(-1)!.program]!);
+  const [output] = programs[layers.at(-1)!.program]!.outputs;
   const values = new Float32Array(output!.shape[0]!);
   return measureSamples([values], model.metrics, 1).losses[0]!.length;
 }

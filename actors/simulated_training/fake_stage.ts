@@ -29,11 +29,9 @@ import {
   F16_MAX,
   type FlatRange,
   haveLengths,
-  inputsOf,
   keyed,
   layersOf,
   type NamedProgram,
-  outputsOf,
   slicesOf,
   type Stage,
   type StageBorder,
@@ -191,7 +189,7 @@ export const openFakeStage = (
 ): StageKernels => new FakeStage(program, options);
 
 function portsOf(program: LayerProgram) {
-  const { fields } = program, inputs = inputsOf(program), outputs = outputsOf(program);
+  const { fields, inputs, outputs } = program;
   const [field] = inputs.length === 0 ? fields : [];
   return {
     inputs,

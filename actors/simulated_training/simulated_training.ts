@@ -14,7 +14,7 @@ import {
   type OutputSpec,
   type TensorSpec,
 } from "../../kernels/mod.ts";
-import { type StageState, valuesForm } from "../../kernels/internal.ts";
+import type { StageState } from "../../kernels/internal.ts";
 import {
   createSchedule,
   type ElasticOptions,
@@ -237,13 +237,14 @@ function modelOf(schedule: Schedule, samples: number, lengths: readonly number[]
   ): LayerProgram => ({
     parameters: [weight],
     fields: layer === 0 ? [tensor("rows", samples, width)] : [],
-    ...valuesForm([
+    inputs: [
       ...layer > 0 ? [{ ...tensor("x", samples, width), gradient: "written" as const }] : [],
       ...skips[layer]!.inputs,
-    ], [{
+    ],
+    outputs: [{
       ...layer < stages - 1 ? tensor("x", samples, width) : tensor("x", samples),
       hasGradient: true,
-    }, ...skips[layer]!.outputs]),
+    }, ...skips[layer]!.outputs],
     isLoss: layer === stages - 1,
     precision: "fp32",
     saved: [],

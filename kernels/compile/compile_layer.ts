@@ -48,7 +48,6 @@ import {
   type Recompute,
   savedValues,
   valuePorts,
-  valuesForm,
 } from "./programs.ts";
 
 /** The cost of most ops: one pass over memory. */
@@ -365,7 +364,8 @@ function writeModels(
     parameters: parameters.map(({ spec }) => spec),
     fields: g.fields.map(({ spec }) => spec),
     ...g.masks.length > 0 && { masks: g.masks.map(({ spec }) => spec) },
-    ...valuesForm(inputs.map(({ spec }) => spec), forward.outputs.map(({ spec }) => spec)),
+    inputs: inputs.map(({ spec }) => spec),
+    outputs: forward.outputs.map(({ spec }) => spec),
     isLoss,
     precision,
     saved: savedPorts.map(specOf),

@@ -34,7 +34,6 @@ import {
   haveLengths,
   isSkip,
   type LayerProgram,
-  outputsOf,
   type OutputSpec,
   type Recompute,
   slicesOf,
@@ -352,7 +351,7 @@ function cutModel(
     check(layer: AnyLayer, compiled: readonly LayerProgram[]) {
       const cannot = `cut the layer ${named(layer)} into ${slices} slices`;
       const shared = compiled.map((program) =>
-        JSON.stringify([program.parameters, outputsOf(program), program.isLoss])
+        JSON.stringify([program.parameters, program.outputs, program.isLoss])
       );
       if (new Set(shared).size > 1) {
         const must = "its parameters and its output must be alike in all slices";

@@ -15,14 +15,7 @@ import { DTYPE_BYTES } from "../devices/device.ts";
 import { assertInput, refusal } from "../errors.ts";
 import { elementCount } from "../graph/shapes.ts";
 import type { ModelProgram } from "./compile_model.ts";
-import {
-  inputsOf,
-  isSkip,
-  layersOf,
-  outputsOf,
-  type StageProgram,
-  type StageSkip,
-} from "./programs.ts";
+import { isSkip, layersOf, type StageProgram, type StageSkip } from "./programs.ts";
 
 /** A sign of the notation, and the share of it that a layer is. */
 interface Share {
@@ -278,11 +271,11 @@ export function skipEdges(model: StageProgram, starts: readonly number[]) {
 function skipValues(model: StageProgram) {
   const layers = layersOf(model);
   return layers.flatMap(({ program }, maker) =>
-    outputsOf(program).filter(({ name }) => isSkip(name)).map(
+    program.outputs.filter(({ name }) => isSkip(name)).map(
       ({ name: key, hasGradient, dtype, shape }) => {
         const bytes = elementCount(shape) * DTYPE_BYTES[dtype];
         const users = layers.flatMap(({ program }, user) =>
-          inputsOf(program).some(({ name }) => name === key) ? [user] : []
+          program.inputs.some(({ name }) => name === key) ? [user] : []
         );
         return { key, maker, users, hasGradient, bytes, travels: hasGradient ? 2 * bytes : bytes };
       },

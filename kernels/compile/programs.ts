@@ -6,7 +6,7 @@
 
 import { fromBinary } from "@bufbuild/protobuf";
 import type { Slicing } from "../batch.ts";
-import type { DType, HostArray } from "../devices/device.ts";
+import type { HostArray } from "../devices/device.ts";
 import type { Graph } from "../ops/graph.ts";
 import { elementCount, sameShape } from "../graph/shapes.ts";
 import { type Node, sliceNodes, TROUPE, type Value } from "../graph/value.ts";
@@ -40,15 +40,10 @@ export interface LayerProgram {
   readonly fields: readonly TensorSpec[];
   /** Masks of its dropouts, by the names of their ports. */
   readonly masks?: readonly MaskSpec[];
-  /** Its input from the layer before; undefined for the first layer. */
-  readonly input?: TensorSpec;
-  /** Its output for the next layer, or the loss of each sample. */
-  readonly output?: TensorSpec;
-  /** Inputs and outputs, instead of both fields, if they are not one tensor: see {@linkcode inputsOf}. */
-  readonly values?: {
-    readonly inputs: readonly InputSpec[];
-    readonly outputs: readonly OutputSpec[];
-  };
+  /** Outputs of the layer before, none for the first, and then values that other layers give. */
+  readonly inputs: readonly InputSpec[];
+  /** Outputs for the next layer, or the loss of each sample; then values that it gives. */
+  readonly outputs: readonly OutputSpec[];
   /** True if the output is the loss of each sample. */
   readonly isLoss: boolean;
   /** Type in which its models read and write weights, gradients and activations. */
@@ -77,44 +72,6 @@ export interface LayerProgram {
   /** Estimated work of a forward and a whole backward, in floating-point operations. */
   readonly cost: { readonly forward: number; readonly backward: number };
 }
-
-/** Returns the inputs and outputs of a program: those of a chain as tensors, all others by keys. */
-export function valuesForm(
-  inputs: readonly InputSpec[],
-  outputs: readonly OutputSpec[],
-): Pick<LayerProgram, "input" | "output" | "values"> {
-  const all = [...inputs, ...outputs], [output] = outputs, [input] = inputs;
-  const isChain = outputs.length === 1 && inputs.length <= 1 &&
-    all.every(({ name, dtype }) => name === "x" && isFloat(dtype));
-  if (!isChain) return { values: { inputs, outputs } };
-  const plain = ({ dtype, shape }: TensorSpec, name: string) => ({ name, dtype, shape });
-  return { ...input && { input: plain(input, "x") }, output: plain(output!, "y") };
-}
-
-const isFloat = (dtype: DType) => dtype === "f32" || dtype === "f16";
-
-/**
- * Returns the inputs of a layer by key: outputs of the layer before, none for the first, and then
- * values that other layers give.
- *
- * @example
- * ```ts
- * import assert from "node:assert/strict";
- * import { compileModel, mlp } from "@troupe/troupe/kernels";
- *
- * const { programs } = compileModel(mlp({ inputs: 4, hidden: 8, layers: 1, classes: 2 }, 3), "none");
- * assert.deepEqual(inputsOf(programs[0]!), []);
- * assert.deepEqual(outputsOf(programs[0]!), [
- *   { name: "x", dtype: "f32", shape: [3, 8], hasGradient: true },
- * ]);
- * ```
- */
-export const inputsOf = ({ input, values }: LayerProgram): readonly InputSpec[] =>
-  values?.inputs ?? (input ? [{ ...input, gradient: "written" }] : []);
-
-/** Returns the outputs of a layer by key: outputs for the next one, or the loss; then given values. */
-export const outputsOf = ({ output, values }: LayerProgram): readonly OutputSpec[] =>
-  values?.outputs ?? (output ? [{ ...output, name: "x", hasGradient: true }] : []);
 
 /**
  * Returns the names by which models read and write a value and its gradients, by its key.

@@ -19,12 +19,10 @@
  */
 
 import {
-  inputsOf,
   isSkip,
   type LayerProgram,
   layersOf,
   type NamedProgram,
-  outputsOf,
   PORTS,
   type StageProgram,
   type StageSkip,
@@ -181,11 +179,11 @@ function chainPaths(programs: readonly LayerProgram[]): ValuePath[] {
   const end = programs.length, { isLoss } = programs.at(-1)!;
   return Array.from({ length: end + 1 }, (_, boundary) => boundary).flatMap((boundary) => {
     const specs = boundary === 0
-      ? inputsOf(programs[0]!).map(({ gradient, ...spec }) => ({
+      ? programs[0]!.inputs.map(({ gradient, ...spec }) => ({
         ...spec,
         hasGradient: !!gradient,
       }))
-      : outputsOf(programs[boundary - 1]!);
+      : programs[boundary - 1]!.outputs;
     return specs.filter(({ name }) => !isSkip(name)).map(({ hasGradient, ...spec }): ValuePath => {
       const path = {
         spec,
@@ -206,13 +204,13 @@ function chainPaths(programs: readonly LayerProgram[]): ValuePath[] {
 
 function skipPaths(programs: readonly LayerProgram[], skips: readonly StageSkip[]): ValuePath[] {
   const usersOf = (key: string) =>
-    programs.flatMap((program, i) => inputsOf(program).some(({ name }) => name === key) ? [i] : []);
+    programs.flatMap((program, i) => program.inputs.some(({ name }) => name === key) ? [i] : []);
   const made = programs.flatMap((program, maker) =>
-    outputsOf(program).filter(({ name }) => isSkip(name)).map((spec) => ({ ...spec, maker }))
+    program.outputs.filter(({ name }) => isSkip(name)).map((spec) => ({ ...spec, maker }))
   );
   const isMade = (key: string) => made.some(({ name }) => name === key);
   const taken = new Map(
-    programs.flatMap(inputsOf)
+    programs.flatMap(({ inputs }) => inputs)
       .filter(({ name }) => isSkip(name) && !isMade(name))
       .map(({ gradient, ...spec }) =>
         [spec.name, { ...spec, hasGradient: gradient !== undefined, maker: undefined }] as const
@@ -275,7 +273,7 @@ export const gradientsOf = ({ lengths }: SharedActivations, index: number) =>
 
 /** Returns the values that the forward of a layer writes, by port. */
 function computedBy(program: LayerProgram): TensorSpec[] {
-  const made = outputsOf(program).map((spec) => ({ ...spec, name: valuePorts(spec.name).output }));
+  const made = program.outputs.map((spec) => ({ ...spec, name: valuePorts(spec.name).output }));
   return [...made, ...program.saved];
 }
 
@@ -371,7 +369,7 @@ function sumsAgain(
   const sums = new Map(
     programs.flatMap((program) => [
       ...(program.contexts ?? []).map((spec) => [PORTS.contextSum(spec.name), spec] as const),
-      ...inputsOf(program).filter(({ name, gradient }) => isSkip(name) && gradient).map((spec) => {
+      ...program.inputs.filter(({ name, gradient }) => isSkip(name) && gradient).map((spec) => {
         const { inputGradient } = valuePorts(spec.name);
         return [inputGradient, { ...spec, dtype: storageDtype(program.precision) }] as const;
       }),

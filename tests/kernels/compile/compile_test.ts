@@ -12,7 +12,6 @@ import {
   type Value,
 } from "../../../kernels/mod.ts";
 import { compileLayer } from "../../../kernels/compile/compile_model.ts";
-import { inputsOf } from "../../../kernels/compile/programs.ts";
 import { decoderBlocks } from "../../../kernels/layers/decoder.ts";
 import { modelFields } from "../../../kernels/layers/layer.ts";
 import { partition, startsOf } from "../../../kernels/compile/layout.ts";
@@ -234,7 +233,7 @@ Deno.test("equal layers that take the same value share a program, except the las
   const { programs } = compile(start("first", "memory"), ...users, loss);
   assert.equal(programs.length, 4);
   const kinds = programs.map((program) =>
-    inputsOf(program).find(({ name }) => name === "skip.memory")?.gradient
+    program.inputs.find(({ name }) => name === "skip.memory")?.gradient
   );
   assert.deepEqual(kinds, [undefined, "added", "written", undefined]);
 });

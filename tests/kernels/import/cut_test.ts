@@ -18,7 +18,6 @@ import {
   t5Logits,
   type TensorSpec,
 } from "../../../kernels/mod.ts";
-import { inputsOf, outputsOf } from "../../../kernels/compile/programs.ts";
 import { t5Ties } from "../../../kernels/layers/t5.ts";
 import { withAliases } from "../../../kernels/stage/state.ts";
 import fc from "../../fast_check.ts";
@@ -38,7 +37,7 @@ import { drawWeights, openStages } from "../stage/stage_runs.ts";
 /** The outputs of each layer for the next one and for later ones, without the loss. */
 const madeBy = ({ layers, programs }: ModelProgram) =>
   layers.slice(0, -1).map(({ program }) =>
-    outputsOf(programs[program]!).map(({ name, shape }) => `${name} [${shape}]`)
+    programs[program]!.outputs.map(({ name, shape }) => `${name} [${shape}]`)
   );
 
 async function gpt(tie: boolean): Promise<Model> {
@@ -90,7 +89,7 @@ Deno.test("the memory of an encoder is sent directly to the layers of the decode
   const back = fromOnnx(await new Blob([...file]).bytes(), { loss: "cross-entropy" });
   const program = compileModel(back, "none");
   const skips = program.layers.map((layer) =>
-    inputsOf(program.programs[layer.program]!).filter(({ name }) => name.startsWith("skip."))
+    program.programs[layer.program]!.inputs.filter(({ name }) => name.startsWith("skip."))
   );
   const [memory] = skips.flat() as [TensorSpec];
   const users = skips.flatMap((taken, i) =>
@@ -174,7 +173,7 @@ Deno.test("micro-batches of another size are cut at the same places, with the sa
   const keysOf = (model: Model) => {
     const { layers, programs } = compileModel(model, "none");
     return layers.map(({ program }) =>
-      [...inputsOf(programs[program]!), ...programs[program]!.fields].map(({ name }) => name)
+      [...programs[program]!.inputs, ...programs[program]!.fields].map(({ name }) => name)
     );
   };
   const of = (n: number) => fromOnnx(file, { ...OPTIONS, dimensions: { n }, layers: 3 });
@@ -187,7 +186,7 @@ Deno.test("masks of the micro-batch and transposed weights do not cross: each la
   const { layers, programs } = compileModel(model, "none");
   const read = layers.map(({ program }) => programs[program]!.fields.map(({ name }) => name));
   assert.deepEqual(read, [["keep", "x"], [], ["keep", "label"]].map((names) => names.sort()));
-  const crossing = programs.flatMap((program) => inputsOf(program).map(({ name }) => name));
+  const crossing = programs.flatMap((program) => program.inputs.map(({ name }) => name));
   assert.deepEqual(crossing, ["x", "skip.h2", "x", "skip.h2"]);
 });
 

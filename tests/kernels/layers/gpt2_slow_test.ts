@@ -15,7 +15,6 @@ import {
 import { countTargets, splitBatch } from "../../../kernels/batch.ts";
 import { cutIntoStages } from "../../../kernels/compile/layout.ts";
 import { gpt2Ties } from "../../../kernels/layers/gpt2.ts";
-import { outputsOf } from "../../../kernels/compile/programs.ts";
 import { withAliases } from "../../../kernels/stage/state.ts";
 import { causalAttention, causalMask } from "../../../kernels/layers/attention.ts";
 import { ISOLATE_DEVICES } from "../../devices.ts";
@@ -239,7 +238,7 @@ Deno.test("a model for half the samples has the same parameters", () => {
     assert.deepEqual([model.samples, half.samples], [4, 2]);
     const [whole, halved] = [model, half].map((one) => compileModel(one, "none"));
     assert.deepEqual(halved!.parameters, whole!.parameters);
-    const samplesOf = (program: typeof whole) => outputsOf(program!.programs.at(-1)!)[0]!.shape;
+    const samplesOf = (program: typeof whole) => program!.programs.at(-1)!.outputs[0]!.shape;
     assert.deepEqual([samplesOf(whole), samplesOf(halved)], [[4], [2]]);
   }
 });

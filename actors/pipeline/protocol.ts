@@ -63,6 +63,7 @@ export const REFUSAL = "Cannot handle";
  * @param state Returns the current state.
  * @param types All messages of the protocol; a message of no state is always refused.
  * @param over States in which other messages are dropped, because they were sent earlier.
+ * @param drop Called with the type of each that is dropped.
  * @throws {TypeError} if a message of a state has no handler.
  *
  * @example
@@ -92,6 +93,7 @@ export function guarded<M extends Message, S extends string>(
   types: readonly M["type"][],
   handlers: Partial<Handlers<M>>,
   over: readonly S[] = [],
+  drop: (type: M["type"]) => void = () => {},
 ): Handlers<M> {
   const states = Object.keys(table) as S[];
   const refuse = (type: M["type"]): never => {
@@ -107,7 +109,7 @@ export function guarded<M extends Message, S extends string>(
     }
     return [type, (message: Message) => {
       if (handle && meaningful.has(state())) return handle(message);
-      return over.includes(state()) ? undefined : refuse(type);
+      return over.includes(state()) ? drop(type) : refuse(type);
     }];
   });
   return Object.fromEntries(entries) as Handlers<M>;

@@ -109,7 +109,7 @@ export const SUPERVISOR_MESSAGES: readonly SupervisorMessage["type"][] = [
 /** The handlers of a supervisor; each refuses its message in states that do not take it. */
 function supervisorHandlers(supervisor: Supervisor): Handlers<SupervisorMessage> {
   const { isFlushed } = UPDATE_POLICIES[supervisor.init.updates];
-  const handlers = guarded<SupervisorMessage, SupervisorState>(
+  return guarded<SupervisorMessage, SupervisorState>(
     "supervisor",
     isFlushed ? FLUSHED_SUPERVISOR : UNFLUSHED_SUPERVISOR,
     () => supervisor.state,
@@ -121,27 +121,13 @@ function supervisorHandlers(supervisor: Supervisor): Handlers<SupervisorMessage>
       ...(isFlushed ? commitHandlers : drainHandlers)(supervisor),
       ...workerDownHandlers(supervisor),
     },
-  );
-  return unlessLost(supervisor, handlers);
-}
-
-/**
- * Wraps handlers: after the loss of a worker, questions get it as answer, and other messages are
- * dropped, except messages that freeze the survivors and read their state.
- */
-function unlessLost(
-  supervisor: Supervisor,
-  handlers: Handlers<SupervisorMessage>,
-): Handlers<SupervisorMessage> {
-  const entries = SUPERVISOR_MESSAGES.map((type) => {
-    const handle = handlers[type] as (message: SupervisorMessage) => void | Promise<void>;
-    return [type, (message: SupervisorMessage) => {
-      const { state } = supervisor, isOver = ["lost", "freezing", "frozen"].includes(state);
-      if (!isOver || FLUSHED_SUPERVISOR[state].includes(type)) return handle(message);
+    // After the loss of a worker, questions get it as answer, and other messages are dropped, except
+    // messages that freeze the survivors and read their state.
+    ["lost", "freezing", "frozen"],
+    (type) => {
       if (QUESTIONS.includes(type)) supervisor.replies.defer();
-    }];
-  });
-  return Object.fromEntries(entries) as Handlers<SupervisorMessage>;
+    },
+  );
 }
 
 /** The spec of the supervisor. */

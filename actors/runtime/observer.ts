@@ -252,23 +252,12 @@ export function guarded(observer: Observer, onError: (error: unknown) => void): 
 /** Combines two observers into one. */
 export function both(one: Observer | undefined, other: Observer | undefined): Observer | undefined {
   if (!one || !other) return one ?? other;
+  const all = [one, other];
   return {
-    begins(actor, message, now) {
-      one.begins(actor, message, now);
-      other.begins(actor, message, now);
-    },
-    did(actor, effect) {
-      one.did(actor, effect);
-      other.did(actor, effect);
-    },
-    ends(actor) {
-      one.ends(actor);
-      other.ends(actor);
-    },
-    closes() {
-      one.closes();
-      other.closes();
-    },
+    begins: (...given) => all.forEach((each) => each.begins(...given)),
+    did: (...given) => all.forEach((each) => each.did(...given)),
+    ends: (actor) => all.forEach((each) => each.ends(actor)),
+    closes: () => all.forEach((each) => each.closes()),
   };
 }
 

@@ -194,7 +194,7 @@ export interface Place {
   readonly microBatches?: number;
 }
 
-/** A schedule by rule. `place` and `order` may throw a RangeError for options they cannot serve. */
+/** A schedule by rule. Its functions may throw a RangeError for options they cannot serve. */
 export interface ScheduleRule<O extends ScheduleOptions = ScheduleOptions> {
   /** The name of the schedule. */
   readonly name: string;
@@ -213,7 +213,9 @@ export interface ScheduleRule<O extends ScheduleOptions = ScheduleOptions> {
   weightVersions?(worker: number, options: O): number;
   /** Closed forms of its measures, if there are any. */
   closedForm?(options: O, costs: UniformCosts): ClosedForm;
-  /** The placement of the stages. Called first, so it is the function that should check options. */
+  /** Refuses options that it cannot serve, with its name. Called first. */
+  check?(name: string, options: O): void;
+  /** The placement of the stages. Called next, so it may check options, too. */
   place(options: O): Place;
   /** The actions of a worker, in order. */
   order(worker: number, options: O): Iterable<Action>;
@@ -273,6 +275,7 @@ function buildSchedule<O extends ScheduleOptions>(
   rule: ScheduleRule<O> | PolicyRule<O>,
   options: O,
 ): Schedule {
+  rule.check?.(rule.name, options);
   const place = rule.place(options), { stages, slices = 1 } = place;
   const { workers = options.workers, microBatches = options.microBatches } = place;
   checkSize(rule.name, place, workers, microBatches);

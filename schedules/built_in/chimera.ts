@@ -156,10 +156,8 @@ export const chimera = defineSchedule({
   reads: ["pipelines", "scale"],
   summary: "f pipes down and f up over the same workers: half the bubbles, 2f copies of the model",
   closedForm: chimeraForm,
-  place(options) {
-    checkChimera("chimera", options);
-    return bidirectional(options);
-  },
+  check: checkChimera,
+  place: bidirectional,
   order(worker, options) {
     const { workers: depth } = options;
     const { pipelineCount, workerOf } = bidirectional(options);

@@ -255,10 +255,8 @@ function defineBlock(
   const empty = defineSchedule({
     name,
     summary,
-    place(options) {
-      requireFull(name, options);
-      return wave({ ...options, waves: 1 });
-    },
+    check: requireFull,
+    place: (options) => wave({ ...options, waves: 1 }),
     order: () => [],
   });
   return defineMade({ name, summary, closedForm, reads: ["costs"] }, (options) => {

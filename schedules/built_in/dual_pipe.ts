@@ -98,14 +98,16 @@ export const dualPipe = defineSchedule({
       peak: () => workers + 1,
       weights: () => 2,
     }),
-  place({ workers, microBatches }) {
-    requireOption("dualpipe", "workers", workers, workers % 2 === 0, "even");
+  check(name, { workers, microBatches }) {
+    requireOption(name, "workers", workers, workers % 2 === 0, "even");
     const must = `even and at least ${2 * workers} for ${workers} workers`;
     const holds = microBatches % 2 === 0 && microBatches >= 2 * workers;
-    requireOption("dualpipe", "microBatches", microBatches, holds, must);
-    const pipelineOf = (microBatch: number) => microBatch < microBatches / 2 ? 0 : 1;
-    return { ...bidirectional({ workers, microBatches }), pipelineOf };
+    requireOption(name, "microBatches", microBatches, holds, must);
   },
+  place: ({ workers, microBatches }) => ({
+    ...bidirectional({ workers, microBatches }),
+    pipelineOf: (microBatch) => microBatch < microBatches / 2 ? 0 : 1,
+  }),
   order(worker, { workers, microBatches }) {
     const toOutside = Math.min(worker, workers - 1 - worker);
     const down: Stream = { stage: worker, first: 0 };
@@ -129,12 +131,11 @@ export const dualPipeV = defineSchedule({
   summary: "DualPipe with one copy of the model, its stages in a V",
   closedForm: ({ workers }, costs) =>
     formOf(workers, { ...dualIdle((workers - 1) / 2, costs), peak: () => workers + 0.5 }),
-  place(options) {
-    const { workers, microBatches } = options;
+  check(name, { workers, microBatches }) {
     const must = `at least ${2 * workers} for ${workers} workers`;
-    requireOption("dualpipe-v", "microBatches", microBatches, microBatches >= 2 * workers, must);
-    return wave({ ...options, waves: 1 });
+    requireOption(name, "microBatches", microBatches, microBatches >= 2 * workers, must);
   },
+  place: (options) => wave({ ...options, waves: 1 }),
   order: (worker, { workers, microBatches }) =>
     dualOrder({
       streams: [{ stage: worker, first: 0 }, { stage: 2 * workers - 1 - worker, first: 0 }],

@@ -66,10 +66,8 @@ export const hanayo = defineSchedule({
   reads: ["waves"],
   summary: "W waves over the workers: Chimera's bubbles without its copies",
   closedForm: hanayoForm,
-  place(options) {
-    checkRounds("hanayo", options);
-    return wave(options);
-  },
+  check: checkRounds,
+  place: wave,
   order: (worker, options) => hanayoOrder(worker, options),
 });
 
@@ -90,8 +88,8 @@ export const chimeraWave = defineSchedule({
       weights: [...weights, ...weights],
     };
   },
+  check: checkRounds,
   place(options) {
-    checkRounds("chimera-wave", options);
     const { workers, microBatches } = options;
     const { stages, workerOf } = wave({ ...options, waves: 1 });
     return {

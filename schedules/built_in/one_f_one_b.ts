@@ -114,9 +114,7 @@ export const pipeDream2bw = defineSchedule({
   updates: "double-buffered",
   weightVersions: () => 2,
   closedForm: (options, costs) => oneFOneBForm(options, costs, () => 2),
-  place(options) {
-    requireFull("pipedream-2bw", options);
-    return linear(options);
-  },
+  check: requireFull,
+  place: linear,
   order: oneFOneBOrder,
 });

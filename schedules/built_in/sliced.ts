@@ -82,10 +82,8 @@ export const seqZeroBubble = defineSchedule({
       idle: (workers - 1) * Math.max(forward, input, forward + input - weight) / slices,
       peak: () => (workers + slices - 1) / slices,
     }),
-  place(options) {
-    requireFull("seq1f1b-zb", options);
-    return placeSliced(options);
-  },
+  check: requireFull,
+  place: placeSliced,
   order(worker, options) {
     const { workers, microBatches, slices = 1 } = options, held = workers + slices - 1;
     const limits = { warmUp: held - worker, held, count: microBatches * slices };

@@ -85,10 +85,8 @@ export const zeroBubbleH1 = defineSchedule({
       idle: (workers - 1) * Math.max(forward, input, forward + input - weight),
       peak: () => workers,
     }),
-  place(options) {
-    requireFull("zb-h1", options);
-    return linear(options);
-  },
+  check: requireFull,
+  place: linear,
   order(stage, { workers, microBatches }) {
     const limits = { warmUp: workers - stage, held: workers, count: microBatches };
     return zeroBubbleOrder(limits, (kind, microBatch) => ({ kind, stage, microBatch }));
@@ -114,13 +112,12 @@ export const zeroBubbleH2 = defineSchedule({
       peak: () => 2 * workers - 1,
     });
   },
-  place(options) {
-    const { workers, microBatches } = options;
+  check(name, { workers, microBatches }) {
     const least = 2 * workers - 1;
     const must = `at least ${least} for ${workers} workers`;
-    requireOption("zb-h2", "microBatches", microBatches, microBatches >= least, must);
-    return linear(options);
+    requireOption(name, "microBatches", microBatches, microBatches >= least, must);
   },
+  place: linear,
   order(stage, { workers, microBatches: count }) {
     const limits = { warmUp: 2 * (workers - stage) - 1, held: 2 * workers - 1, count };
     return zeroBubbleOrder(limits, (kind, microBatch) => ({ kind, stage, microBatch }));

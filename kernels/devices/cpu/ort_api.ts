@@ -32,7 +32,6 @@ import {
   hostMemoryInfo,
   loadOrt,
   pointers,
-  SLOT,
   tensorCreator,
 } from "./ort_library.ts";
 import { loadKernels, type SimdKernels } from "./simd.ts";
@@ -53,9 +52,9 @@ type OrtTensors = ReturnType<typeof makeTensors>;
 
 /** Returns functions that allocate and free memory by the default allocator. */
 export function makeMemory(api: FunctionTable) {
-  const allocator = api.maker(SLOT.getDefaultAllocator, [])();
-  const alloc = api.maker(SLOT.allocatorAlloc, ["pointer", "usize"]);
-  const free = api.sync(SLOT.allocatorFree, ["pointer", "pointer"]);
+  const allocator = api.maker("getDefaultAllocator")();
+  const alloc = api.maker("allocatorAlloc");
+  const free = api.sync("allocatorFree");
   return {
     /** Allocates zeroed memory outside the garbage collector. */
     allocate(byteLength: number): NativeBytes {
@@ -79,8 +78,8 @@ function makeTensors(api: FunctionTable) {
     /** Creates a tensor over memory of the caller. */
     create: (address: bigint, byteLength: number, shape: readonly number[], onnxDtype: number) =>
       create(memoryInfo, Deno.UnsafePointer.create(address), byteLength, shape, onnxDtype),
-    release: api.release(SLOT.releaseValue),
-    close: () => api.release(SLOT.releaseMemoryInfo)(memoryInfo),
+    release: api.release("releaseValue"),
+    close: () => api.release("releaseMemoryInfo")(memoryInfo),
   };
 }
 
@@ -126,16 +125,16 @@ function joinArena(options: ArenaOptions) {
 function register({ api, env, tensors }: ArenaOptions): void {
   const names = Object.keys(SETTINGS).map(cString);
   const values = new Uint8Array(BigUint64Array.from(Object.values(SETTINGS)).buffer);
-  const makeSettings = api.maker(SLOT.createArenaCfg, ["buffer", "buffer", "usize"]);
+  const makeSettings = api.maker("createArenaCfg");
   const settings = makeSettings(pointers(names), values, BigInt(names.length));
   try {
-    api.sync(SLOT.createAndRegisterAllocator, ["pointer", "pointer", "pointer"])(
+    api.sync("createAndRegisterAllocator")(
       env,
       tensors.memoryInfo,
       settings,
     );
   } finally {
-    api.release(SLOT.releaseArenaCfg)(settings);
+    api.release("releaseArenaCfg")(settings);
   }
 }
 
@@ -143,14 +142,14 @@ function register({ api, env, tensors }: ArenaOptions): void {
 function openMember(options: ArenaOptions) {
   const { api, createSession, tensors, memory } = options;
   const session = createSession(smallestModel());
-  const makeAllocator = api.maker(SLOT.createAllocator, ["pointer", "pointer"]);
+  const makeAllocator = api.maker("createAllocator");
   const allocator = makeAllocator(session, tensors.memoryInfo);
   const stat = (name: string) => {
-    const stats = api.maker(SLOT.allocatorGetStats, ["pointer"])(allocator);
+    const stats = api.maker("allocatorGetStats")(allocator);
     try {
-      return api.text(SLOT.getKeyValue, ["pointer", "buffer"])(stats, cString(name));
+      return api.text("getKeyValue")(stats, cString(name));
     } finally {
-      api.release(SLOT.releaseKeyValuePairs)(stats);
+      api.release("releaseKeyValuePairs")(stats);
     }
   };
   const arena = {
@@ -159,8 +158,8 @@ function openMember(options: ArenaOptions) {
     /** Returns unused memory to the system, and leaves the arena to other devices. */
     leave() {
       shrink(api, session, memory, tensors);
-      api.release(SLOT.releaseAllocator)(allocator);
-      api.release(SLOT.releaseSession)(session);
+      api.release("releaseAllocator")(allocator);
+      api.release("releaseSession")(session);
     },
   };
   return { arena, stat };
@@ -174,13 +173,10 @@ function smallestModel(): Uint8Array<ArrayBuffer> {
 
 /** Runs the smallest model, in place, and shrinks the arena at the end of the run. */
 function shrink(api: FunctionTable, session: Handle, memory: OrtMemory, tensors: OrtTensors): void {
-  const run = api.sync(
-    SLOT.run,
-    ["pointer", "pointer", "buffer", "buffer", "usize", "buffer", "usize", "buffer"],
-  );
-  const options = api.maker(SLOT.createRunOptions, [])();
+  const run = api.sync("run");
+  const options = api.maker("createRunOptions")();
   const [key, value] = SHRINKS.map(cString) as [Uint8Array<ArrayBuffer>, Uint8Array<ArrayBuffer>];
-  api.sync(SLOT.addRunConfigEntry, ["pointer", "buffer", "buffer"])(options, key, value);
+  api.sync("addRunConfigEntry")(options, key, value);
   const number = memory.allocate(Float32Array.BYTES_PER_ELEMENT);
   const tensor = tensors.create(number.address, number.bytes.byteLength, [1], ONNX_FLOAT);
   const x = cString("x"), y = cString("y"), tensorTable = pointers([tensor]);
@@ -189,7 +185,7 @@ function shrink(api: FunctionTable, session: Handle, memory: OrtMemory, tensors:
   } finally {
     tensors.release(tensor);
     memory.free(number);
-    api.release(SLOT.releaseRunOptions)(options);
+    api.release("releaseRunOptions")(options);
   }
 }
 
@@ -365,7 +361,7 @@ function makeOrt(
     ...WAITING,
     ...matrix?.name === "MLAS" && ROUNDING,
   });
-  api.sync(SLOT.disableMemPattern, ["pointer"])(options);
+  api.sync("disableMemPattern")(options);
   const sessions = makeSessions(api, env, options, memory);
   const arena = joinArena({ api, env, memory, tensors, createSession: sessions.createNow });
   return {
@@ -383,7 +379,7 @@ function makeOrt(
     close() {
       arena.leave();
       tensors.close();
-      api.release(SLOT.releaseSessionOptions)(options);
+      api.release("releaseSessionOptions")(options);
       // The environment is shared by all threads and is not released: a thread that opens it while
       // another one releases the last reference would fail.
       unload();
@@ -392,11 +388,10 @@ function makeOrt(
 }
 
 function makeSessions(api: FunctionTable, env: Handle, options: Handle, memory: OrtMemory) {
-  const types = ["pointer", "buffer", "usize", "pointer"] as const;
-  const createNow = api.maker(SLOT.createSessionFromArray, types);
-  const create = api.async(SLOT.createSessionFromArray, [...types, "buffer"]);
+  const createNow = api.maker("createSessionFromArray");
+  const create = api.async("createSessionFromArray");
   return {
-    release: api.release(SLOT.releaseSession),
+    release: api.release("releaseSession"),
     createNow: (model: Uint8Array<ArrayBuffer>) =>
       createNow(env, model, BigInt(model.byteLength), options),
     async create(model: Uint8Array): Promise<Handle> {
@@ -415,10 +410,7 @@ function makeSessions(api: FunctionTable, env: Handle, options: Handle, memory: 
 }
 
 function makeBindRun(api: FunctionTable, isBlocking: boolean) {
-  const run = api[isBlocking ? "sync" : "async"](
-    SLOT.run,
-    ["pointer", "pointer", "pointer", "pointer", "usize", "pointer", "usize", "pointer"],
-  );
+  const run = api[isBlocking ? "sync" : "async"]("runAt");
   /** @param at returns the address of an entry of one table: names, then tensors, inputs first in both. */
   return (session: Handle, at: (index: number) => Handle, inputs: number, outputs: number) => {
     const all = inputs + outputs, names = [at(0), at(inputs)] as const;

@@ -25,7 +25,69 @@ export type Handle = Deno.PointerObject;
 export const POINTER_BYTES = 8;
 
 type Types = readonly Deno.NativeType[];
-type Arguments<P extends Types> = Deno.ToNativeParameterTypes<P>;
+
+/** Functions of the table: their slot, and their parameters. */
+const FUNCTIONS = {
+  getErrorMessage: [2, "pointer"],
+  createEnv: [3, "i32", "buffer", "buffer"],
+  createSessionFromArray: [8, "pointer", "buffer", "usize", "pointer", "buffer"],
+  run: [9, "pointer", "pointer", "buffer", "buffer", "usize", "buffer", "usize", "buffer"],
+  /** The same by the addresses of its tables, which a call from another thread needs. */
+  runAt: [9, "pointer", "pointer", "pointer", "pointer", "usize", "pointer", "usize", "pointer"],
+  createSessionOptions: [10, "buffer"],
+  enableProfiling: [14, "pointer", "buffer"],
+  disableMemPattern: [17, "pointer"],
+  setGraphOptimizationLevel: [23, "pointer", "i32"],
+  setIntraOpThreads: [24, "pointer", "i32"],
+  setInterOpThreads: [25, "pointer", "i32"],
+  createRunOptions: [39, "buffer"],
+  createTensorWithData: [49, "pointer", "pointer", "usize", "buffer", "usize", "i32", "buffer"],
+  createMemoryInfo: [68, "buffer", "i32", "i32", "i32", "buffer"],
+  createCpuMemoryInfo: [69, "i32", "i32", "buffer"],
+  allocatorAlloc: [75, "pointer", "usize", "buffer"],
+  allocatorFree: [76, "pointer", "pointer"],
+  getDefaultAllocator: [78, "buffer"],
+  releaseStatus: [93, "pointer"],
+  releaseMemoryInfo: [94, "pointer"],
+  releaseSession: [95, "pointer"],
+  releaseValue: [96, "pointer"],
+  releaseRunOptions: [97, "pointer"],
+  releaseSessionOptions: [100, "pointer"],
+  addSessionConfigEntry: [130, "pointer", "buffer", "buffer"],
+  createAllocator: [131, "pointer", "pointer", "buffer"],
+  releaseAllocator: [132, "pointer"],
+  runWithBinding: [133, "pointer", "pointer", "pointer"],
+  createIoBinding: [134, "pointer", "buffer"],
+  releaseIoBinding: [135, "pointer"],
+  bindInput: [136, "pointer", "buffer", "pointer"],
+  bindOutput: [137, "pointer", "buffer", "pointer"],
+  createAndRegisterAllocator: [144, "pointer", "pointer", "pointer"],
+  releaseArenaCfg: [157, "pointer"],
+  createArenaCfg: [164, "buffer", "buffer", "usize", "buffer"],
+  addRunConfigEntry: [165, "pointer", "buffer", "buffer"],
+  appendExecutionProvider: [216, "pointer", "buffer", "buffer", "buffer", "usize"],
+  getKeyValue: [297, "pointer", "buffer"],
+  releaseKeyValuePairs: [300, "pointer"],
+  allocatorGetStats: [319, "pointer", "buffer"],
+  copyTensors: [386, "pointer", "buffer", "buffer", "pointer", "usize"],
+  subgraphsOfSession: [407, "pointer", "buffer", "buffer"],
+  providerOfSubgraph: [408, "pointer", "buffer"],
+  nodesOfSubgraph: [409, "pointer", "buffer", "buffer"],
+  nameOfNode: [410, "pointer", "buffer"],
+  operationOfNode: [412, "pointer", "buffer"],
+} as const satisfies Readonly<Record<string, readonly [number, ...Deno.NativeType[]]>>;
+
+type FunctionName = keyof typeof FUNCTIONS;
+
+type ParametersOf<N extends FunctionName> = (typeof FUNCTIONS)[N] extends
+  readonly [number, ...infer P extends Types] ? P : never;
+
+/** The arguments of a function. */
+type Arguments<N extends FunctionName> = Deno.ToNativeParameterTypes<ParametersOf<N>>;
+
+/** The arguments of a function that stores a new object in its last one, without that one. */
+type MakerArguments<N extends FunctionName> = ParametersOf<N> extends
+  readonly [...infer P extends Types, "buffer"] ? Deno.ToNativeParameterTypes<P> : never;
 
 /** A zero-terminated string. */
 export const cString = (text: string): Uint8Array<ArrayBuffer> =>
@@ -43,7 +105,7 @@ export const pointers = (
     ).buffer,
   );
 
-/** Functions of the C API by slot. Functions with a status throw its text as an `Error`. */
+/** Functions of the C API by name. Functions with a status throw its text as an `Error`. */
 export class FunctionTable {
   readonly #view: Deno.UnsafePointerView;
   readonly #check: (status: Deno.PointerValue) => void;
@@ -51,8 +113,8 @@ export class FunctionTable {
   /** @param table the address of the table. */
   constructor(table: Handle) {
     this.#view = new Deno.UnsafePointerView(table);
-    const textOf = this.text(SLOT.getErrorMessage, ["pointer"]);
-    const free = this.release(SLOT.releaseStatus);
+    const textOf = this.text("getErrorMessage");
+    const free = this.release("releaseStatus");
     this.#check = (status) => {
       if (!status) return;
       const text = textOf(status);
@@ -62,43 +124,46 @@ export class FunctionTable {
   }
 
   /** Returns a function that frees an object. */
-  release(slot: number): (handle: Handle) => void {
+  release(name: FunctionName): (handle: Handle) => void {
     const definition = { parameters: ["pointer"], result: "void" } as const;
-    const fn = new Deno.UnsafeFnPointer(this.#pointer(slot), definition);
+    const fn = new Deno.UnsafeFnPointer(this.#pointer(name), definition);
     return (handle) => fn.call(handle);
   }
 
   /** Returns a function that returns a pointer to a string, and no status. */
-  text<const P extends Types>(slot: number, parameters: P): (...args: Arguments<P>) => string {
-    const fn = new Deno.UnsafeFnPointer(this.#pointer(slot), { parameters, result: "pointer" });
+  text<N extends FunctionName>(name: N): (...args: Arguments<N>) => string {
+    const fn = this.#function(name);
     return (...args) => Deno.UnsafePointerView.getCString(fn.call(...args as never)!);
   }
 
   /** Returns a function that returns a status. */
-  sync<const P extends Types>(slot: number, parameters: P): (...args: Arguments<P>) => void {
-    const fn = new Deno.UnsafeFnPointer(this.#pointer(slot), { parameters, result: "pointer" });
+  sync<N extends FunctionName>(name: N): (...args: Arguments<N>) => void {
+    const fn = this.#function(name);
     return (...args) => this.#check(fn.call(...args as never));
   }
 
   /** Returns a function that returns the new object that the C function stores in its last argument. */
-  maker<const P extends Types>(slot: number, parameters: P): (...args: Arguments<P>) => Handle {
-    const make = this.sync(slot, [...parameters, "buffer"]);
-    return (...args) => created((out) => make(...[...args, out] as never));
+  maker<N extends FunctionName>(name: N): (...args: MakerArguments<N>) => Handle {
+    const fn = this.#function(name);
+    return (...args) => created((out) => this.#check(fn.call(...[...args, out] as never)));
   }
 
   /** Returns a function that returns a status, called on the thread pool of blocking calls. */
-  async<const P extends Types>(
-    slot: number,
-    parameters: P,
-  ): (...args: Arguments<P>) => Promise<void> {
+  async<N extends FunctionName>(name: N): (...args: Arguments<N>) => Promise<void> {
+    const [, ...parameters] = FUNCTIONS[name];
     const definition = { parameters, result: "pointer", nonblocking: true } as const;
-    const fn = new Deno.UnsafeFnPointer(this.#pointer(slot), definition);
+    const fn = new Deno.UnsafeFnPointer(this.#pointer(name), definition);
     return async (...args) =>
       this.#check(await (fn.call(...args as never) as Promise<Deno.PointerValue>));
   }
 
-  #pointer(slot: number): never {
-    return this.#view.getPointer(slot * POINTER_BYTES)! as never;
+  #function(name: FunctionName) {
+    const [, ...parameters] = FUNCTIONS[name];
+    return new Deno.UnsafeFnPointer(this.#pointer(name), { parameters, result: "pointer" });
+  }
+
+  #pointer(name: FunctionName): never {
+    return this.#view.getPointer(FUNCTIONS[name][0] * POINTER_BYTES)! as never;
   }
 }
 
@@ -239,49 +304,6 @@ function switchOffTelemetry(): void {
   }
 }
 
-/** Slots of functions in the table. */
-export const SLOT = {
-  getErrorMessage: 2,
-  createEnv: 3,
-  createSessionFromArray: 8,
-  run: 9,
-  createSessionOptions: 10,
-  disableMemPattern: 17,
-  setGraphOptimizationLevel: 23,
-  setIntraOpThreads: 24,
-  setInterOpThreads: 25,
-  createRunOptions: 39,
-  createTensorWithData: 49,
-  createMemoryInfo: 68,
-  createCpuMemoryInfo: 69,
-  allocatorAlloc: 75,
-  allocatorFree: 76,
-  getDefaultAllocator: 78,
-  releaseStatus: 93,
-  releaseMemoryInfo: 94,
-  releaseSession: 95,
-  releaseValue: 96,
-  releaseRunOptions: 97,
-  releaseSessionOptions: 100,
-  addSessionConfigEntry: 130,
-  createAllocator: 131,
-  releaseAllocator: 132,
-  runWithBinding: 133,
-  createIoBinding: 134,
-  releaseIoBinding: 135,
-  bindInput: 136,
-  bindOutput: 137,
-  createAndRegisterAllocator: 144,
-  releaseArenaCfg: 157,
-  createArenaCfg: 164,
-  addRunConfigEntry: 165,
-  appendExecutionProvider: 216,
-  getKeyValue: 297,
-  releaseKeyValuePairs: 300,
-  allocatorGetStats: 319,
-  copyTensors: 386,
-} as const;
-
 /** A loaded library. */
 export interface OrtLibrary {
   /** Its functions. */
@@ -347,7 +369,7 @@ export const OPTIMIZATION_LEVEL = 0;
 
 /** Creates the environment, one for all threads of the process. */
 export const createEnv = (api: FunctionTable): Handle =>
-  api.maker(SLOT.createEnv, ["i32", "buffer"])(LOG_FATAL, cString("troupe"));
+  api.maker("createEnv")(LOG_FATAL, cString("troupe"));
 
 /** Creates options of sessions, with a configuration. */
 export function createSessionOptions(
@@ -355,12 +377,11 @@ export function createSessionOptions(
   threads: number,
   config: Readonly<Record<string, string>>,
 ): Handle {
-  const options = api.maker(SLOT.createSessionOptions, [])();
-  const set = (slot: number, value: number) => api.sync(slot, ["pointer", "i32"])(options, value);
-  set(SLOT.setIntraOpThreads, threads);
-  set(SLOT.setInterOpThreads, 1);
-  set(SLOT.setGraphOptimizationLevel, OPTIMIZATION_LEVEL);
-  const configure = api.sync(SLOT.addSessionConfigEntry, ["pointer", "buffer", "buffer"]);
+  const options = api.maker("createSessionOptions")();
+  api.sync("setIntraOpThreads")(options, threads);
+  api.sync("setInterOpThreads")(options, 1);
+  api.sync("setGraphOptimizationLevel")(options, OPTIMIZATION_LEVEL);
+  const configure = api.sync("addSessionConfigEntry");
   for (const [key, value] of Object.entries(config)) {
     configure(options, cString(key), cString(value));
   }
@@ -370,15 +391,12 @@ export function createSessionOptions(
 /** Returns the memory info of the host. */
 export function hostMemoryInfo(api: FunctionTable): Handle {
   const arenaAllocator = 1, defaultMemory = 0;
-  return api.maker(SLOT.createCpuMemoryInfo, ["i32", "i32"])(arenaAllocator, defaultMemory);
+  return api.maker("createCpuMemoryInfo")(arenaAllocator, defaultMemory);
 }
 
 /** Returns a function that creates tensors over memory. */
 export function tensorCreator(api: FunctionTable) {
-  const create = api.maker(
-    SLOT.createTensorWithData,
-    ["pointer", "pointer", "usize", "buffer", "usize", "i32"],
-  );
+  const create = api.maker("createTensorWithData");
   return (
     memoryInfo: Handle,
     data: Deno.PointerValue,

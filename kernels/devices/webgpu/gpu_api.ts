@@ -39,7 +39,6 @@ import {
   type OrtLibrary,
   POINTER_BYTES,
   pointers,
-  SLOT,
   tensorCreator,
 } from "../cpu/ort_library.ts";
 import { mebibytes } from "../tensor_memory.ts";
@@ -109,15 +108,6 @@ export function endAtOnce(): void {
   }
 }
 
-/** Slots of the functions that return the provider of each node of a session. */
-const NODE_SLOT = {
-  subgraphsOfSession: 407,
-  providerOfSubgraph: 408,
-  nodesOfSubgraph: 409,
-  nameOfNode: 410,
-  operationOfNode: 412,
-} as const;
-
 /** Configuration of a session that records the provider of its nodes, for error messages. */
 const RECORDS_NODES: Readonly<Record<string, string>> = {
   "session.record_ep_graph_assignment_info": "1",
@@ -131,12 +121,12 @@ const isForNodes = (error: unknown): boolean =>
 
 /** Returns the nodes of a session on the host, each as `operation (node "name")`. */
 function unservedNodes(api: FunctionTable, session: Handle): string[] {
-  const text = (slot: number) => {
-    const get = api.maker(slot, ["pointer"]);
+  const text = (name: "providerOfSubgraph" | "nameOfNode" | "operationOfNode") => {
+    const get = api.maker(name);
     return (of: Handle) => Deno.UnsafePointerView.getCString(get(of));
   };
-  const list = (slot: number) => {
-    const get = api.sync(slot, ["pointer", "buffer", "buffer"]);
+  const list = (name: "subgraphsOfSession" | "nodesOfSubgraph") => {
+    const get = api.sync(name);
     return (of: Handle) => {
       const place = new BigUint64Array(1), count = new BigUint64Array(1);
       get(of, new Uint8Array(place.buffer), new Uint8Array(count.buffer));
@@ -148,9 +138,9 @@ function unservedNodes(api: FunctionTable, session: Handle): string[] {
       );
     };
   };
-  const providerOf = text(NODE_SLOT.providerOfSubgraph), nodesOf = list(NODE_SLOT.nodesOfSubgraph);
-  const operationOf = text(NODE_SLOT.operationOfNode), nameOf = text(NODE_SLOT.nameOfNode);
-  return list(NODE_SLOT.subgraphsOfSession)(session)
+  const providerOf = text("providerOfSubgraph"), nodesOf = list("nodesOfSubgraph");
+  const operationOf = text("operationOfNode"), nameOf = text("nameOfNode");
+  return list("subgraphsOfSession")(session)
     .filter((subgraph) => providerOf(subgraph) === CPU)
     .flatMap(nodesOf)
     .map((node) => `${operationOf(node)} (node "${nameOf(node)}")`);
@@ -217,10 +207,9 @@ const lost = (cause: unknown) =>
 function makeGpu({ api, unload }: OrtLibrary, firstModel: Uint8Array) {
   const env = createEnv(api), createSession = makeCreateSession(api, env);
   const keeper = createSession(firstModel);
-  const releaseSession = api.release(SLOT.releaseSession);
+  const releaseSession = api.release("releaseSession");
   const memory = makeMemory(api, keeper);
-  const copyTypes = ["pointer", "buffer", "buffer", "pointer", "usize"] as const;
-  const copy = api.sync(SLOT.copyTensors, copyTypes);
+  const copy = api.sync("copyTensors");
   const ends = new BigUint64Array(2), from = new Uint8Array(ends.buffer, 0, POINTER_BYTES);
   const to = new Uint8Array(ends.buffer, POINTER_BYTES);
   return {
@@ -254,12 +243,12 @@ function makeGpu({ api, unload }: OrtLibrary, firstModel: Uint8Array) {
 }
 
 function makeMemory(api: FunctionTable, session: Handle) {
-  const info = api.maker(SLOT.createMemoryInfo, ["buffer", "i32", "i32", "i32"]);
+  const info = api.maker("createMemoryInfo");
   const onDevice = info(cString("WebGPU_Buffer"), DEVICE_ALLOCATOR, 0, DEFAULT_MEMORY);
   const onHost = hostMemoryInfo(api);
-  const allocator = api.maker(SLOT.createAllocator, ["pointer", "pointer"])(session, onDevice);
-  const alloc = api.maker(SLOT.allocatorAlloc, ["pointer", "usize"]);
-  const free = api.sync(SLOT.allocatorFree, ["pointer", "pointer"]);
+  const allocator = api.maker("createAllocator")(session, onDevice);
+  const alloc = api.maker("allocatorAlloc");
+  const free = api.sync("allocatorFree");
   const create = tensorCreator(api);
   return {
     api: {
@@ -278,19 +267,17 @@ function makeMemory(api: FunctionTable, session: Handle) {
         const data = Deno.UnsafePointer.of(bytes as Uint8Array<ArrayBuffer>), { length } = bytes;
         return create(onHost, data, length, [length], ONNX_UINT8);
       },
-      releaseTensor: api.release(SLOT.releaseValue),
+      releaseTensor: api.release("releaseValue"),
     },
     close() {
-      api.release(SLOT.releaseAllocator)(allocator);
-      for (const info of [onDevice, onHost]) api.release(SLOT.releaseMemoryInfo)(info);
+      api.release("releaseAllocator")(allocator);
+      for (const info of [onDevice, onHost]) api.release("releaseMemoryInfo")(info);
     },
   };
 }
 
 /** ONNX's number of the dtype for copies of bytes. */
 export const ONNX_UINT8 = 2;
-
-const PROFILING_SLOT = 14, ADD_RUN_ENTRY_SLOT = 165;
 
 /** Encodes a path as the library reads it: in UTF-16 on Windows. */
 const pathString = (path: string): Uint8Array<ArrayBuffer> =>
@@ -307,14 +294,10 @@ interface SessionOptions {
 }
 
 function makeCreateSession(api: FunctionTable, env: Handle) {
-  const types = ["pointer", "buffer", "usize", "pointer"] as const;
-  const create = api.maker(SLOT.createSessionFromArray, types);
-  const append = api.sync(
-    SLOT.appendExecutionProvider,
-    ["pointer", "buffer", "buffer", "buffer", "usize"],
-  );
+  const create = api.maker("createSessionFromArray");
+  const append = api.sync("appendExecutionProvider");
   let profiles = 0;
-  const enableProfiling = api.sync(PROFILING_SLOT, ["pointer", "buffer"]);
+  const enableProfiling = api.sync("enableProfiling");
   const open = (
     model: Uint8Array,
     config: Readonly<Record<string, string>>,
@@ -331,7 +314,7 @@ function makeCreateSession(api: FunctionTable, env: Handle) {
       append(options, cString("WebGPU"), pointers(keys), pointers(values), BigInt(keys.length));
       return create(env, model as Uint8Array<ArrayBuffer>, BigInt(model.byteLength), options);
     } finally {
-      api.release(SLOT.releaseSessionOptions)(options);
+      api.release("releaseSessionOptions")(options);
     }
   };
   return (model: Uint8Array, options?: SessionOptions): Handle => {
@@ -340,7 +323,7 @@ function makeCreateSession(api: FunctionTable, env: Handle) {
     } catch (error) {
       if (!isForNodes(error)) throw error;
       const lenient = open(model, RECORDS_NODES), nodes = unservedNodes(api, lenient);
-      api.release(SLOT.releaseSession)(lenient);
+      api.release("releaseSession")(lenient);
       throw new Error(
         `Cannot compile the model for webgpu: every operation must have a kernel on the GPU, received ${
           nodes.join(", ")
@@ -351,14 +334,14 @@ function makeCreateSession(api: FunctionTable, env: Handle) {
 }
 
 function makeBind(api: FunctionTable) {
-  const create = api.maker(SLOT.createIoBinding, ["pointer"]);
-  const bindInput = api.sync(SLOT.bindInput, ["pointer", "buffer", "pointer"]);
-  const bindOutput = api.sync(SLOT.bindOutput, ["pointer", "buffer", "pointer"]);
-  const run = api.sync(SLOT.runWithBinding, ["pointer", "pointer", "pointer"]);
-  const release = api.release(SLOT.releaseIoBinding);
-  const createRun = api.maker(SLOT.createRunOptions, []);
-  const addEntry = api.sync(ADD_RUN_ENTRY_SLOT, ["pointer", "buffer", "buffer"]);
-  const releaseRun = api.release(SLOT.releaseRunOptions);
+  const create = api.maker("createIoBinding");
+  const bindInput = api.sync("bindInput");
+  const bindOutput = api.sync("bindOutput");
+  const run = api.sync("runWithBinding");
+  const release = api.release("releaseIoBinding");
+  const createRun = api.maker("createRunOptions");
+  const addEntry = api.sync("addRunConfigEntry");
+  const releaseRun = api.release("releaseRunOptions");
   let graphs = 0;
   return (
     session: Handle,

@@ -35,6 +35,15 @@ export function refusal(
   return new Kind(`Cannot ${cannot}: ${must}, received ${cause?.cause.message ?? received}`, cause);
 }
 
+/** Returns the result of a function; `otherwise` if it throws, whatever it throws. */
+export function resultOr<T, O>(run: () => T, otherwise: O): T | O {
+  try {
+    return run();
+  } catch {
+    return otherwise;
+  }
+}
+
 /**
  * Checks that values are positive integers.
  *

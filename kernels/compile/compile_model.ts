@@ -6,7 +6,7 @@
 
 import { type Batch, lengthsOf } from "../batch.ts";
 import { dependentValues, passesGradient, sourcesOf } from "../ops/autodiff.ts";
-import { assertInput, refusal } from "../errors.ts";
+import { assertInput, refusal, resultOr } from "../errors.ts";
 import { elementCount } from "../graph/shapes.ts";
 import type { Node, NodeGraph, Value } from "../graph/value.ts";
 import { sharedKind } from "../layers/decoder.ts";
@@ -305,13 +305,8 @@ function circleError(
     ? cause.cause
     : undefined;
   if (!error) return cause;
-  const gives = (layer: number) => {
-    try {
-      return givesOf(layer).has(error.value);
-    } catch {
-      return false; // Its input is unknown.
-    }
-  };
+  // The input of a layer may be unknown.
+  const gives = (layer: number) => resultOr(() => givesOf(layer).has(error.value), false);
   const maker = layers.findIndex((_, layer) => layer > user && gives(layer));
   if (maker < 0) return cause;
   const circle = [...layers.slice(user, maker + 1), layers[user]!].map(named);

@@ -15,7 +15,7 @@
  */
 
 import { builtin } from "../builtin.ts";
-import { refusal } from "../errors.ts";
+import { refusal, resultOr } from "../errors.ts";
 
 const { createHash } = builtin("node:crypto");
 const { join } = builtin("node:path");
@@ -96,14 +96,11 @@ async function cachedBytesOf(name: string): Promise<() => number> {
   }).output();
   if (!success) return () => 0;
   const { npmCache } = JSON.parse(new TextDecoder().decode(stdout)) as { npmCache: string };
-  const count = () => {
-    try {
-      return [...Deno.readDirSync(npmCache)]
-        .reduce((sum, { name: registry }) => sum + bytesBelow(join(npmCache, registry, name)), 0);
-    } catch {
-      return 0; // There is no cache yet.
-    }
-  };
+  const registries = () => [...Deno.readDirSync(npmCache)];
+  // At first there is no cache.
+  const count = () =>
+    resultOr(registries, [])
+      .reduce((sum, { name: registry }) => sum + bytesBelow(join(npmCache, registry, name)), 0);
   const before = count();
   return () => count() - before;
 }

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { assertInput, refusal } from "../errors.ts";
+import { assertInput, refusal, resultOr } from "../errors.ts";
 import { elementCount } from "../graph/shapes.ts";
 import { type DType, DTYPE_BYTES, HOST_ARRAYS, type HostArray, type Tensor } from "./device.ts";
 
@@ -236,12 +236,8 @@ function checkHostArray(verb: "read" | "write", tensor: Tensor, data: HostArray)
  * ```
  */
 export function machineMemory(): number {
-  try {
-    const { total, swapTotal } = Deno.systemMemoryInfo();
-    return total + swapTotal;
-  } catch {
-    return Infinity;
-  }
+  const info = resultOr(() => Deno.systemMemoryInfo(), undefined);
+  return info ? info.total + info.swapTotal : Infinity;
 }
 
 /**

@@ -10,7 +10,7 @@
  * @module
  */
 
-import { refusal } from "../../errors.ts";
+import { refusal, resultOr } from "../../errors.ts";
 import { elementCount, sameShape } from "../../graph/shapes.ts";
 import { TROUPE, type ValueType } from "../../graph/value.ts";
 import type { NodeProto } from "../../onnx/onnx_pb.ts";
@@ -89,12 +89,10 @@ const INSTRUCTIONS = { avx512_bf16: "AVX512-BF16", amx_bf16: "AMX", bf16: "BF16 
 
 /** Returns the flags of this machine's CPU; undefined if the system does not say. */
 export function cpuFlags(): ReadonlySet<string> | undefined {
-  try {
-    const text = Deno.readTextFileSync("/proc/cpuinfo");
-    return new Set(/^(?:flags|Features)\s*:(.*)$/m.exec(text)?.[1]?.trim().split(/\s+/));
-  } catch {
-    return undefined;
-  }
+  const text = resultOr(() => Deno.readTextFileSync("/proc/cpuinfo"), undefined);
+  return text === undefined
+    ? undefined
+    : new Set(/^(?:flags|Features)\s*:(.*)$/m.exec(text)?.[1]?.trim().split(/\s+/));
 }
 
 /** Returns the instructions for BF16 of this machine's CPU; undefined if the system does not say. */

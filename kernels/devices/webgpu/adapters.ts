@@ -15,7 +15,7 @@ import { encodeGraph } from "../../onnx/encode.ts";
 import { nativeLibraryPath, TELEMETRY_SWITCH } from "../cpu/ort_library.ts";
 import type { DType } from "../device.ts";
 import { PROBE, type ProbeAnswer, type ProbeRequest } from "./probe.ts";
-import { refusal } from "../../errors.ts";
+import { refusal, resultOr } from "../../errors.ts";
 import type { Precision } from "../../precision.ts";
 import {
   type Adapter,
@@ -72,11 +72,9 @@ export function askProbe(library: string, triesSoftware: boolean): Ask {
     clearTimeout(limit);
     if (hasHung) return { failure: `a driver without an answer after ${LIMIT_MS / 1000} s` };
     const said = new TextDecoder().decode(stderr);
-    try {
-      return explained(JSON.parse(new TextDecoder().decode(stdout)), said);
-    } catch {
-      return { failure: `a driver that ended its process with ${signal ?? `exit code ${code}`}` };
-    }
+    const failure = `a driver that ended its process with ${signal ?? `exit code ${code}`}`;
+    const answer = () => explained(JSON.parse(new TextDecoder().decode(stdout)), said);
+    return resultOr(answer, { failure });
   };
 }
 
@@ -287,14 +285,8 @@ const GPU_FILES = ["dri", "nvidiactl", "dxg", "nvmap", "kgsl-3d0", "mali0"];
 /** Returns whether there may be a GPU. */
 const mayHaveGpu = () => !isLinux() || GPU_FILES.some((name) => exists(`/dev/${name}`));
 
-function exists(path: string): boolean {
-  try {
-    Deno.statSync(path);
-    return true;
-  } catch {
-    return false;
-  }
-}
+const exists = (path: string): boolean =>
+  resultOr(() => Deno.statSync(path), undefined) !== undefined;
 
 /** Earlier results by their inputs: each search starts processes. */
 const found = new Map<string, Promise<FoundAdapters>>();
@@ -340,14 +332,11 @@ function checkPermission(): void {
   );
 }
 
-function hasVulkan(): boolean {
-  try {
+const hasVulkan = (): boolean =>
+  resultOr(() => {
     Deno.dlopen(VULKAN_LIBRARY, {}).close();
     return true;
-  } catch {
-    return false;
-  }
-}
+  }, false);
 
 /** Requirements by `Deno.build.os`. */
 const INSTALL: Readonly<Record<string, string>> = {

@@ -8,6 +8,7 @@
  * @module
  */
 
+import { resultOr } from "../../errors.ts";
 import { type GpuApi, openGpu } from "./gpu_api.ts";
 import { listVulkanDevices, type VulkanDevice } from "./vulkan.ts";
 
@@ -77,16 +78,14 @@ const ONNX_F16 = 10;
 
 /** Returns whether a model `y = f(x)` of 4 elements runs. */
 function computes(gpu: GpuApi, model: Uint8Array, byteLength: number, onnxDtype: number): boolean {
-  try {
+  return resultOr(() => {
     const session = gpu.createSession(model);
     const [x, y] = [0, 1].map(() =>
       gpu.deviceTensor(gpu.allocate(BUFFER_BYTES), byteLength, [4], onnxDtype)
     );
     gpu.bind(session, [{ name: "x", tensor: x! }], [{ name: "y", tensor: y! }]).run();
     return true;
-  } catch {
-    return false;
-  }
+  }, false);
 }
 
 const BUFFER_BYTES = 16;

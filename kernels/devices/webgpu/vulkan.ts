@@ -8,6 +8,7 @@
  */
 
 import { builtin } from "../../builtin.ts";
+import { resultOr } from "../../errors.ts";
 
 const { join } = builtin("node:path");
 
@@ -84,13 +85,7 @@ export function namedDrivers({ variable }: System = SYSTEM): string | undefined 
 const split = (list: string) => list.split(":").filter((path) => path !== "");
 
 const SYSTEM: System = {
-  variable(name) {
-    try {
-      return Deno.env.get(name);
-    } catch {
-      return undefined;
-    }
-  },
+  variable: (name) => resultOr(() => Deno.env.get(name), undefined),
   files(folder) {
     try {
       return [...Deno.readDirSync(folder)].map(({ name }) => name);

@@ -1,10 +1,9 @@
 import assert from "node:assert/strict";
 import type { TracedAction } from "../../actors/pipeline/step.ts";
-import { openFmaLoop } from "../../bench/kernels.ts";
+import { openFmaLoop, openTriad } from "../../bench/kernels.ts";
 import { lostMs } from "../../bench/pipeline.ts";
 import { drawPlans, plansBench, spaceOf } from "../../bench/plans.ts";
 import { exponentOf, limitRounds } from "../../bench/timing.ts";
-import { openTriad } from "../../bench/triad.ts";
 import { FIGURES, isMiss, papersPage, predicted } from "../../bench/papers/mod.ts";
 import { bestPlan, machineOf, MODELS, simulatePlan, SYSTEMS } from "../../bench/papers/simulate.ts";
 import { IS_DEEP } from "../depth.ts";

@@ -224,7 +224,12 @@ export function answer(
 ): void {
   if (letter && isolate.gone.has(to)) {
     reportDeadLetter(isolate, { ...letter, reason: "isolate-gone" }, valueOf(outcome));
-  } else post(isolate, to, { kind: "answer", ask, outcome, letter }, transfer);
+  } else {post(
+      isolate,
+      to,
+      { kind: "answer", from: isolate.number, ask, outcome, letter },
+      transfer,
+    );}
 }
 
 /** Settles all questions to actors of an isolate that is gone, or all questions. */

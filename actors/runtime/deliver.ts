@@ -62,6 +62,8 @@ export function deliver(isolate: Isolate, frame: Frame): void {
     case "message":
       return deliverMessage(isolate, frame);
     case "answer":
+      // A host that is not trusted may answer questions to others.
+      if ((isolate.asks.get(frame.ask)?.to.isolate ?? frame.from) !== frame.from) return;
       return settleAsk(isolate, frame.ask, frame.outcome, frame.letter);
     case "withdraw":
       return withdraw(isolate, isolate.actors.get(frame.to.serial), frame.question);

@@ -110,6 +110,11 @@ export interface Network {
   drain(): Promise<void> | undefined;
   /** Kills an isolate that does not stop. */
   kill(isolate: number, why: string): void;
+  /**
+   * Excludes the host of an isolate, because an actor has failed in handling a message from there.
+   * Returns false if that host is trusted. Absent: all are.
+   */
+  blame?(isolate: number, why: string): boolean;
 }
 
 /**
@@ -401,7 +406,12 @@ export function rejectMessage(
   sendReceipt(isolate, from, receipt);
   if (!replyTo) return;
   const outcome = unsent ?? { status: "gone", failure: goneFailure(to.id, end) };
-  post(isolate, replyTo.isolate, { kind: "answer", ask: replyTo.ask, outcome });
+  post(isolate, replyTo.isolate, {
+    kind: "answer",
+    from: to.isolate,
+    ask: replyTo.ask,
+    outcome,
+  });
 }
 
 /** The part of OpenTelemetry's API that is used. */

@@ -72,6 +72,7 @@ function startGuarded(
     },
     close: () => end("close"),
     kill: () => end("kill"),
+    ...remote.exclude && { exclude: (why) => remote.exclude!(why) },
     abandon() {
       remote.abandon?.();
       limit(ended.promise, limitMs, () => ended.resolve());
@@ -109,7 +110,10 @@ function rejectFrame(
       ? { status: "gone", failure: goneFailure(to.id) } as const
       : { status: "unsent", why } as const;
     return replyTo &&
-      { to: replyTo.isolate, frame: { kind: "answer", ask: replyTo.ask, outcome } };
+      {
+        to: replyTo.isolate,
+        frame: { kind: "answer", from: to.isolate, ask: replyTo.ask, outcome },
+      };
   }
   if (frame.kind === "watch") {
     return { to: frame.by, frame: { kind: "down", ref: frame.ref, reason: "stopped" } };
@@ -148,6 +152,8 @@ export class IsolateRegistry implements Network {
   readonly #members = new Map<number, Member>();
   readonly #gone = new Map<number, Reason>();
   readonly #early = new Map<number, Early[]>();
+  /** Isolates of hosts that are not trusted, also those that have ended. */
+  readonly #strangers = new Map<number, RemoteIsolate>();
   /** Isolates that still have resources, each with a promise of its complete end. */
   readonly #pending = new Map<RemoteIsolate, Promise<unknown>>();
   #activity = 0;
@@ -171,6 +177,7 @@ export class IsolateRegistry implements Network {
     }, 2 * stopGraceMs);
     const member = { actor: launch.ref.id, transport, remote, sawActivity: false };
     this.#members.set(number, member);
+    if (remote.exclude) this.#strangers.set(number, remote);
     this.#await(remote, remote.gone.then((cause) => this.#lose(number, member, cause)));
     for (const greet of this.#early.get(number) ?? []) greet(member);
     this.#early.delete(number);
@@ -199,6 +206,12 @@ export class IsolateRegistry implements Network {
     // Only the first reason counts.
     member.why ??= why;
     member.remote.kill();
+  }
+
+  blame(number: number, why: string): boolean {
+    const stranger = this.#strangers.get(number);
+    stranger?.exclude!(why);
+    return stranger !== undefined;
   }
 
   /** Returns a number that grows if any isolate is busy or was since the last call. */

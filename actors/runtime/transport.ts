@@ -151,6 +151,9 @@ export interface RemoteIsolate {
   readonly ended: Promise<void>;
   /** Stops waiting for its end: `ended` settles soon. Called only after `gone` has resolved. */
   abandon?(): void;
+  /** Excludes its host, which has sent a message that an actor could not handle. Absent: the host is
+   * trusted. */
+  exclude?(why: string): void;
   /** Returns true if the isolate is busy or was since the last call. Absent: it counts as busy if a
    * frame has arrived. */
   isAlive?(): boolean;

@@ -65,6 +65,8 @@ export type Outcome =
 /** An answer to a question of the receiving isolate. */
 export interface AnswerFrame {
   readonly kind: "answer";
+  /** The isolate that was asked. */
+  readonly from: number;
   /** Number of the question in that isolate. */
   readonly ask: number;
   readonly outcome: Outcome;

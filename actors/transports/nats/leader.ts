@@ -8,8 +8,8 @@
  * [Note: limits of the checks] An untrusted program may have the credentials of a host. A host may only send
  * frames of isolates that it runs: no frame claims to be from other actors, ends an isolate that the
  * host has not started, stops an actor of the leader, or starts one there, or with another module than
- * the leader has sent. The contents of messages between actors are not checked here: they may be wrong,
- * like the results of the host.
+ * the leader has sent. A message that an actor of the leader cannot handle excludes its host. Other
+ * contents of messages between actors are not checked: they may be wrong, like the results of the host.
  *
  * @module
  */
@@ -189,7 +189,12 @@ export class Leader {
     const isolate = startByAgent(order, this.#enlisted, request);
     isolates.set(isolate.number, request.isolate);
     isolate.ended.then(() => isolates.delete(isolate.number));
-    return isolate;
+    return {
+      ...isolate,
+      exclude: (why: string) => {
+        if (this.#hosts.get(host.number) === host) this.#exclude(host.number, why);
+      },
+    };
   }
 
   #say(to: number, control: Control): void {
@@ -409,7 +414,7 @@ function isSoundForOthers(frame: unknown, own: number): boolean {
         (replyTo === undefined || asksFor(replyTo));
     }
     case "answer":
-      return isNumber(fields["ask"]) && isOutcome(fields["outcome"]) &&
+      return from === own && isNumber(fields["ask"]) && isOutcome(fields["outcome"]) &&
         (fields["letter"] === undefined || isLetter(fields["letter"]));
     case "withdraw":
       return isRef(to) && asksFor(fields["question"]);

@@ -111,6 +111,43 @@ Deno.test("an isolate that is gone gets nothing, and the addresses that it still
   });
 });
 
+Deno.test("a host that is not trusted harms no actor by its messages and answers", () => {
+  const excluded: string[] = [], gone = Promise.withResolvers<string>();
+  let forge: (frame: unknown) => void;
+  const end = () => gone.resolve("lost"), ended = gone.promise.then(() => {});
+  const transport: Transport = {
+    ...WORKER_TRANSPORT,
+    name: "broken",
+    open: () => ({
+      start({ receive }) {
+        forge = receive;
+        const exclude = (why: string) => void excluded.push(why);
+        return { send() {}, close: end, kill: end, gone: gone.promise, ended, exclude };
+      },
+    }),
+  };
+  return withSystem({ transport, stopGraceMs }, async (system) => {
+    const far = system.spawn(RECORDER, undefined, { id: "far", ...place });
+    const near = system.spawn(RECORDER, undefined, { id: "near" });
+    const notes = system.ask(near, { type: "Wait", count: 1 });
+    const outcome = { status: "answered", value: "forged" };
+    for (let ask = 0; ask < 9; ask++) forge({ kind: "answer", from: far.isolate, ask, outcome });
+    for (const type of ["Nope", "NoteBytes"]) {
+      forge({ kind: "message", from: far, to: near, lane: "data", message: { type } });
+    }
+    system.send(near, { type: "Note", what: 1 });
+    assert.deepEqual(await notes, [1]);
+    assert.match(
+      excluded[0]!,
+      /^it has sent Nope to "near": Cannot handle "Nope": its type must be/,
+    );
+    assert.match(excluded[1]!, /^it has sent NoteBytes to "near": .*not iterable/);
+    const failure = failureOf(system, far);
+    end();
+    await failure;
+  });
+});
+
 Deno.test("worker: a port that is sent to an ended worker is closed", async () => {
   const request = { isolate: 1, memoryLimitMb: undefined, transfer: [], receive() {} };
   const worker = WORKER_TRANSPORT.open({ stopGraceMs }).start({ ...request, boot: {} });

@@ -34,7 +34,7 @@ const start = (module: string, isolate: string, number = CHILD) => ({
 const stop = (to: number, ref: unknown) => ({
   ...{ kind: "forward", to, frame: { kind: "stop", ref, drain: false }, transfer: [] },
 });
-const answer = (outcome: unknown) => ({ kind: "answer", ask: 1, outcome });
+const answer = (outcome: unknown, from = 3) => ({ kind: "answer", from, ask: 1, outcome });
 
 const SOUND: readonly unknown[] = [
   say(OWN),
@@ -75,6 +75,7 @@ const FORGED: readonly unknown[] = [
   start("data:text/javascript,0", "nats"),
   start("file:///worker.ts", "nats", OTHERS_CHILD),
   answer({}),
+  answer({ status: "answered", value: 1 }, 4),
   answer({ status: "failed" }),
   answer({ status: "gone", failure: "stopped" }),
   { kind: "kill", isolate: 4, why: "forged" },

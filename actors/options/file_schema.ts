@@ -50,7 +50,14 @@ const object = v.custom<Readonly<Record<string, unknown>>>(isObject, "an object"
 
 /** An object with these fields, and maybe others. */
 export const objectOf = <T extends v.ObjectEntries>(fields: T) =>
-  v.pipe(object, v.looseObject(fields, "given"));
+  v.pipe(object, v.looseObject(fields, "given")) as v.GenericSchema<
+    v.InferOutput<v.ObjectSchema<T, undefined>>
+  >;
+
+/** The type of the values that fit a schema. */
+export type Checked<S extends v.GenericSchema> = Unchanged<v.InferOutput<S>>;
+
+type Unchanged<T> = T extends object ? { readonly [K in keyof T]: Unchanged<T[K]> } : T;
 
 /** An object without other fields; a misspelled name is reported before a missing field. */
 export const exactObject = <T extends v.ObjectEntries>(fields: T) =>
@@ -101,9 +108,9 @@ export function checkData<S extends v.GenericSchema>(
   schema: S,
   data: unknown,
   { at = "", Kind }: DataErrors = {},
-): v.InferOutput<S> {
+): Checked<S> {
   const { success, output, issues } = v.safeParse(schema, data, { abortEarly: true });
-  if (success) return output;
+  if (success) return output as Checked<S>;
   const [{ kind, type, message, input, path = [] }] = issues;
   const field = path.reduce<string>(
     (name, { key }) =>

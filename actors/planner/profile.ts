@@ -28,6 +28,7 @@ import {
 import {
   arrayOf,
   checkData,
+  type Checked,
   describeValue,
   entriesOf,
   integer,
@@ -45,165 +46,184 @@ export const PROFILE_FORMAT = "troupe-profile";
 /** Version of the format. */
 export const PROFILE_VERSION = 1;
 
-/** Origin of the costs: measured, read from a trace, or stated in a document. */
-type ProfileSource = "measured" | "trace" | "stated";
+const TEXT_MAX = 2000, ENTRIES_MAX = 100_000;
+
+const TEXT = text(TEXT_MAX), COUNT = integer(1);
+
+/** The upper bound is above any cost, and low enough that sums stay finite. */
+const COST = numberWhere("a number from 0 to 1e18", (value) => value >= 0 && value <= 1e18);
+
+const ABOVE_ZERO = numberWhere("a number above 0", (value) => value > 0 && value < Infinity);
+
+const byName = <T extends v.GenericSchema>(entry: T) => entriesOf(entry, TEXT_MAX, ENTRIES_MAX);
+
+const LINEAR = objectOf({
+  /** Milliseconds for no elements. */
+  ms: COST,
+  /** Milliseconds of each million elements. */
+  msPerMillion: COST,
+});
 
 /** A cost that grows linearly with a number of elements. */
-export interface LinearCost {
-  /** Milliseconds for no elements. */
-  readonly ms: number;
-  /** Milliseconds of each million elements. */
-  readonly msPerMillion: number;
-}
+export type LinearCost = Checked<typeof LINEAR>;
 
 /** Returns the milliseconds for `count` elements. */
 export const linearMs = ({ ms, msPerMillion }: LinearCost, count: number): number =>
   ms + msPerMillion * count / 1e6;
 
-/** Cost of one kind of layer for one micro-batch. */
-export interface LayerCost {
+const LAYER = objectOf({
   /** Kind: `embedding`, `attention`, `mlp`, `head`, `hidden`, or `block` for a whole block. */
-  readonly kind: string;
+  kind: TEXT,
   /** Sizes of the layer, such as `hidden`, `heads` and `seq`; information for readers only. */
-  readonly sizes: Readonly<Record<string, number>>;
+  sizes: byName(COST),
   /** Samples of the micro-batch, B. */
-  readonly microBatch: number;
+  microBatch: COUNT,
   /** Device that ran the layer. */
-  readonly device: string;
+  device: TEXT,
   /** Precision of its numbers. */
-  readonly precision: Precision;
+  precision: oneOf(PRECISIONS),
   /** Activations that the backward recomputes. */
-  readonly recompute: Recompute;
+  recompute: oneOf(RECOMPUTE_POLICIES),
   /**
    * Number of workers that computed during the measurement. More workers are slower, as they share
    * memory and the clock rate of the machine.
    */
-  readonly atOnce: number;
+  atOnce: COUNT,
   /**
    * Number of trained elements that each worker held, on average. A worker that holds more is slower,
    * as it finds less in its cache. Default: the cost is the same for any number.
    */
-  readonly heldParameters?: number;
+  heldParameters: v.exactOptional(COST),
   /** Milliseconds of the forward. */
-  readonly forwardMs: number;
+  forwardMs: COST,
   /** Milliseconds of the whole backward, B. */
-  readonly backwardMs: number;
+  backwardMs: COST,
   /** Milliseconds of the backward for the input, I, if it was measured. */
-  readonly inputMs?: number;
+  inputMs: v.exactOptional(COST),
   /** Milliseconds of the backward for the weights, W, if it was measured. */
-  readonly weightMs?: number;
+  weightMs: v.exactOptional(COST),
   /** Milliseconds of the recomputation before a backward. Default: those of the forward. */
-  readonly recomputeMs?: number;
+  recomputeMs: v.exactOptional(COST),
   /** Number of trained elements. */
-  readonly parameters: number;
+  parameters: integer(0),
   /** Bytes that a micro-batch keeps from F to B. */
-  readonly activationBytes: number;
+  activationBytes: COST,
   /** Bytes of the output, which a stage sends if the model is cut after this layer. */
-  readonly outputBytes: number;
+  outputBytes: COST,
   /** Floating-point operations of the forward, by which costs are scaled to other sizes. */
-  readonly forwardFlops: number;
+  forwardFlops: COST,
   /** Floating-point operations of the whole backward. */
-  readonly backwardFlops: number;
-}
+  backwardFlops: COST,
+});
+
+/** Cost of one kind of layer for one micro-batch. */
+export type LayerCost = Checked<typeof LAYER>;
+
+const LINK = objectOf({
+  /** Milliseconds from sending to arrival of a message without a tensor. */
+  latencyMs: COST,
+  /** Bytes of a tensor per millisecond; absent if tensors move without a copy. */
+  bytesPerMs: v.exactOptional(ABOVE_ZERO),
+});
 
 /** Cost of a message between two workers: latency (α) and bandwidth (1/β). */
-export interface LinkCost {
-  /** Milliseconds from sending to arrival of a message without a tensor. */
-  readonly latencyMs: number;
-  /** Bytes of a tensor per millisecond; absent if tensors move without a copy. */
-  readonly bytesPerMs?: number;
-}
+export type LinkCost = Checked<typeof LINK>;
 
 /** Costs of the end of a step, apart from the all-reduce and the optimizer. */
-interface StepEndCosts {
+const STEP_END = {
   /** Check of the gradients before the vote, by the trained elements of a stage. */
-  readonly vote: LinearCost;
+  vote: LINEAR,
   /** Norms of the summed gradients, by the trained elements of a stage. */
-  readonly norm: LinearCost;
+  norm: LINEAR,
   /** Zeroing of the gradients, by the trained elements of a stage. */
-  readonly end: LinearCost;
-  /** Milliseconds to start and answer a step, apart from its messages. */
-  readonly stepMs: number;
-}
+  end: LINEAR,
+};
+
+const LOAD = objectOf({
+  ...STEP_END,
+  /** Number of workers at the same time; more workers are slower. */
+  atOnce: COUNT,
+  /** The optimizer's step, by the trained elements of a stage. */
+  optimizer: LINEAR,
+});
 
 /** Costs that occur once a step, under one load. */
-export interface LoadCost extends Omit<StepEndCosts, "stepMs"> {
-  /** Number of workers at the same time; more workers are slower. */
-  readonly atOnce: number;
-  /** The optimizer's step, by the trained elements of a stage. */
-  readonly optimizer: LinearCost;
-}
+export type LoadCost = Checked<typeof LOAD>;
+
+const SPREAD = objectOf({
+  /** Samples of the micro-batch. */
+  microBatch: COUNT,
+  /** Activations that the backward recomputes. */
+  recompute: oneOf(RECOMPUTE_POLICIES),
+  /** Number of workers that computed at the same time. */
+  atOnce: COUNT,
+  /** 10th percentile of the forward of the first stage, in milliseconds. */
+  p10Ms: ABOVE_ZERO,
+  /** Median in milliseconds. */
+  medianMs: ABOVE_ZERO,
+  /** 90th percentile in milliseconds. */
+  p90Ms: ABOVE_ZERO,
+  /** Share of the cores that the workers got; below 1, other programs used the rest. */
+  cpuShare: v.exactOptional(COST),
+});
 
 /** Spread of the measurements under one load. */
-export interface Spread {
-  /** Samples of the micro-batch. */
-  readonly microBatch: number;
-  /** Activations that the backward recomputes. */
-  readonly recompute: Recompute;
-  /** Number of workers that computed at the same time. */
-  readonly atOnce: number;
-  /** 10th percentile of the forward of the first stage, in milliseconds. */
-  readonly p10Ms: number;
-  /** Median in milliseconds. */
-  readonly medianMs: number;
-  /** 90th percentile in milliseconds. */
-  readonly p90Ms: number;
-  /** Share of the cores that the workers got; below 1, other programs used the rest. */
-  readonly cpuShare?: number;
-}
+export type Spread = Checked<typeof SPREAD>;
 
 /** The measured machine. */
-interface ProfiledMachine {
+const MACHINE = objectOf({
   /** Name of a processor or a cluster. */
-  readonly name: string;
+  name: TEXT,
   /** Workers that can compute at the same time: cores, or GPUs of the whole machine. */
-  readonly cores: number;
+  cores: COUNT,
   /** Operating system and architecture. */
-  readonly system?: string;
+  system: v.exactOptional(TEXT),
   /** Bytes of memory of a worker's device. */
-  readonly memoryBytes?: number;
+  memoryBytes: v.exactOptional(ABOVE_ZERO),
   /** Version of Deno. */
-  readonly deno?: string;
+  deno: v.exactOptional(TEXT),
   /** Load average during the measurement. */
-  readonly load?: number;
-}
+  load: v.exactOptional(COST),
+});
 
-/** Costs of a machine. */
-export interface Profile {
+const PROFILE = objectOf({
   /** Format of the file. */
-  readonly format: typeof PROFILE_FORMAT;
+  format: v.literal(PROFILE_FORMAT),
   /** Version of the format. */
-  readonly version: typeof PROFILE_VERSION;
-  /** Origin of the costs. */
-  readonly source: ProfileSource;
+  version: v.literal(PROFILE_VERSION),
+  /** Origin of the costs: measured, read from a trace, or stated in a document. */
+  source: oneOf(["measured", "trace", "stated"]),
   /** The machine. */
-  readonly machine: ProfiledMachine;
+  machine: MACHINE,
   /** Costs of layers. */
-  readonly layers: readonly LayerCost[];
+  layers: arrayOf(LAYER, 1, ENTRIES_MAX),
   /**
    * Quantiles of duration ÷ mean of an action, at evenly spaced ranks from minimum to maximum.
    * Absent or empty if durations do not vary.
    */
-  readonly variation?: readonly number[];
+  variation: v.exactOptional(arrayOf(ABOVE_ZERO, 0, ENTRIES_MAX)),
   /** Spread of the measurements; absent in older profiles. */
-  readonly spread?: readonly Spread[];
-  /** Flags of `troupe train` for the measured model, if it was given by flags. */
-  readonly model?: Readonly<Record<string, string | number | boolean>>;
+  spread: v.exactOptional(arrayOf(SPREAD, 0, ENTRIES_MAX)),
+  /** Flags of `troupe train` for the measured model, if it was given by flags; parsed later. */
+  model: v.exactOptional(byName(v.unknown())),
   /** The optimizer's step, by the trained elements of a stage. */
-  readonly optimizer: LinearCost;
+  optimizer: LINEAR,
   /** Adding the gradients of one more copy, by the trained elements of a stage. */
-  readonly reduce: LinearCost;
+  reduce: LINEAR,
   /** Links by transport: `local`, `worker`, `process`, `mpi`, or the name of a network. */
-  readonly links: Readonly<Record<string, LinkCost>>;
+  links: byName(LINK),
   /** Milliseconds between two actions of a worker whose inputs have arrived. */
-  readonly dispatchMs: number;
-  /** End of a step. */
-  readonly closing: StepEndCosts;
+  dispatchMs: COST,
+  /** End of a step; `stepMs` are the milliseconds to start and answer it, apart from its messages. */
+  closing: objectOf({ ...STEP_END, stepMs: COST }),
   /** Optimizer and end of a step under other loads. Default: the above under all loads. */
-  readonly loads?: readonly LoadCost[];
+  loads: v.exactOptional(arrayOf(LOAD, 0, ENTRIES_MAX)),
   /** Notes for readers. */
-  readonly notes: readonly string[];
-}
+  notes: arrayOf(TEXT, 0, ENTRIES_MAX),
+});
+
+/** Costs of a machine. */
+export type Profile = Checked<typeof PROFILE>;
 
 /** Properties of a layer that follow from its program. */
 export type LayerFacts = Pick<
@@ -286,69 +306,6 @@ export function median(values: readonly number[]): number {
 /** Limit of a profile's file, far above any measured profile. */
 export const PROFILE_BYTES_MAX = 2 ** 24;
 
-const TEXT_MAX = 2000, ENTRIES_MAX = 100_000;
-
-const TEXT = text(TEXT_MAX), COUNT = integer(1);
-
-/** The upper bound is above any cost, and low enough that sums stay finite. */
-const COST = numberWhere("a number from 0 to 1e18", (value) => value >= 0 && value <= 1e18);
-
-const ABOVE_ZERO = numberWhere("a number above 0", (value) => value > 0 && value < Infinity);
-
-/** Fields with the same schema. */
-const each = <T extends v.GenericSchema>(schema: T, ...names: readonly string[]) =>
-  Object.fromEntries(names.map((name) => [name, schema]));
-
-const byName = <T extends v.GenericSchema>(entry: T) => entriesOf(entry, TEXT_MAX, ENTRIES_MAX);
-
-const LINEAR = objectOf(each(COST, "ms", "msPerMillion"));
-
-const STEP_END = each(LINEAR, "vote", "norm", "end");
-
-const LAYER = objectOf({
-  ...each(TEXT, "kind", "device"),
-  ...each(COUNT, "microBatch", "atOnce"),
-  ...each(COST, "forwardMs", "backwardMs", "activationBytes", "outputBytes"),
-  ...each(COST, "forwardFlops", "backwardFlops"),
-  ...each(v.optional(COST), "inputMs", "weightMs", "recomputeMs", "heldParameters"),
-  sizes: byName(COST),
-  precision: oneOf(PRECISIONS),
-  recompute: oneOf(RECOMPUTE_POLICIES),
-  parameters: integer(0),
-});
-
-const MACHINE = objectOf({
-  name: TEXT,
-  cores: COUNT,
-  ...each(v.optional(TEXT), "system", "deno"),
-  memoryBytes: v.optional(ABOVE_ZERO),
-  load: v.optional(COST),
-});
-
-const SPREAD = objectOf({
-  ...each(COUNT, "microBatch", "atOnce"),
-  recompute: oneOf(RECOMPUTE_POLICIES),
-  ...each(ABOVE_ZERO, "p10Ms", "medianMs", "p90Ms"),
-  cpuShare: v.optional(COST),
-});
-
-const LOAD = objectOf({ ...STEP_END, atOnce: COUNT, optimizer: LINEAR });
-
-const PROFILE = objectOf({
-  source: oneOf(["measured", "trace", "stated"]),
-  machine: MACHINE,
-  layers: arrayOf(LAYER, 1, ENTRIES_MAX),
-  variation: v.optional(arrayOf(ABOVE_ZERO, 0, ENTRIES_MAX)),
-  spread: v.optional(arrayOf(SPREAD, 0, ENTRIES_MAX)),
-  model: v.optional(byName(v.unknown())), // parsed later as flags
-  ...each(LINEAR, "optimizer", "reduce"),
-  links: byName(objectOf({ latencyMs: COST, bytesPerMs: v.optional(ABOVE_ZERO) })),
-  dispatchMs: COST,
-  closing: objectOf({ ...STEP_END, stepMs: COST }),
-  loads: v.optional(arrayOf(LOAD, 0, ENTRIES_MAX)),
-  notes: arrayOf(TEXT, 0, ENTRIES_MAX),
-});
-
 const CANNOT = "Cannot read the profile";
 
 /**
@@ -388,7 +345,7 @@ export function parseProfile(text: string): Profile {
   }
   const twice = repeatedKey(text);
   if (twice !== undefined) throw notAProfile(`a file with ${describeValue(twice)} twice`);
-  return checkData(CANNOT, PROFILE, value) as unknown as Profile;
+  return checkData(CANNOT, PROFILE, value);
 }
 
 const notAProfile = (received: string) =>
@@ -415,7 +372,7 @@ export function readProfile(path: string): Profile {
 }
 
 /** Describes this machine. */
-export function thisMachine(): ProfiledMachine {
+export function thisMachine(): Profile["machine"] {
   return {
     name: cpus()[0]?.model.trim() ?? "unknown",
     cores: navigator.hardwareConcurrency,

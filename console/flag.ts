@@ -7,6 +7,7 @@
 import { COUNT_MAX } from "../actors/options/limits.ts";
 import {
   factsOf,
+  flagName,
   type FlagText,
   type Option,
   type OptionFlag,
@@ -152,18 +153,22 @@ type FlagOf<O> =
     : O extends { default: infer D } ? { readonly default: D }
     : unknown);
 
-/** The options of a table that have flags, those in its records included. */
+/** The type of {@linkcode flagName}. */
+type Dashed<Name> = Name extends `${infer First}${infer Rest}`
+  ? `${First extends Lowercase<First> ? First : `-${Lowercase<First>}`}${Dashed<Rest>}`
+  : "";
+
+/** The options of a table that have flags, those in its records included, with the flags' names. */
 type Flagged<T> = {
   [K in keyof T]:
-    | (T[K] extends { flag: { name: string } } ? T[K] : never)
+    | (T[K] extends { flag: { name: infer N extends string } } ? [N, T[K]]
+      : T[K] extends { flag: object } ? [Dashed<K>, T[K]]
+      : never)
     | (T[K] extends { fields: infer F } ? Flagged<F> : never);
 }[keyof T];
 
 /** The flags of a table of options, by name. */
-type FlagsOf<T> = {
-  readonly [O in Flagged<T> as O extends { flag: { name: infer N extends string } } ? N : never]:
-    FlagOf<O>;
-};
+type FlagsOf<T> = { readonly [O in Flagged<T> as O[0]]: FlagOf<O[1]> };
 
 /** Returns the flag of an option; missing properties follow from its schema. */
 export function flagOf<const O extends Option<unknown>>(option: O): FlagOf<O> {
@@ -181,8 +186,8 @@ export function flagOf<const O extends Option<unknown>>(option: O): FlagOf<O> {
 
 /** Returns the flags of a table of options, in its order. */
 export function flagsOfOptions<const T extends Options>(options: T): FlagsOf<T> {
-  const flags = Object.values(options).map((option) => ({
-    ...option.flag && { [option.flag.name]: flagOf(option) },
+  const flags = Object.entries<Option<unknown>>(options).map(([name, option]) => ({
+    ...option.flag && { [flagName(name, option.flag)]: flagOf(option) },
     ...option.fields && flagsOfOptions(option.fields),
   }));
   return Object.assign({}, ...flags);
@@ -197,7 +202,7 @@ export function optionsOfFlags(
     Object.entries(options).flatMap(([name, { flag, fields }]) => {
       if (fields) return [[name, optionsOfFlags(fields, flags)]];
       if (!flag) return [];
-      const value = flags[flag.name];
+      const value = flags[flagName(name, flag)];
       return [[name, flag.factor && value !== undefined ? flag.factor * Number(value) : value]];
     }),
   );

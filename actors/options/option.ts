@@ -72,8 +72,8 @@ export interface FlagText {
 
 /** The flag of an option. Omitted fields follow from the option's schema and default. */
 export interface OptionFlag extends FlagText {
-  /** The name, without dashes. */
-  readonly name: string;
+  /** The name, without the dashes before it. Default: that of the option, as `flagName` returns it. */
+  readonly name?: string;
   /** True if the value is a path, which a file may not set. */
   readonly isPath?: true;
   /** Kind of the flag, where it is not that of the schema. */
@@ -81,6 +81,10 @@ export interface OptionFlag extends FlagText {
   /** Factor from the flag's value to the option's. */
   readonly factor?: number;
 }
+
+/** Returns the name of an option's flag: `drop-last` of `dropLast`, unless the flag has another. */
+export const flagName = (option: string, { name }: OptionFlag): string =>
+  name ?? option.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
 
 /** Facts about a schema that its flag uses. */
 type SchemaFacts = Pick<FlagText, "choices" | "minimum" | "maximum" | "below"> & {

@@ -201,7 +201,6 @@ export const RATE_FIELDS = {
       "warmupSteps warmupIters numWarmupSteps warmupRatio",
     ),
     flag: {
-      name: "warmup",
       otherwise: "10 if a gpt or t5 starts with --clip above 0 and the default --lr, otherwise 0",
       help: "steps of linear warm-up",
     },
@@ -213,26 +212,16 @@ export const RATE_FIELDS = {
 export const OPTIMIZER_FIELDS = {
   weightDecay: {
     schema: fromZero,
-    flag: {
-      name: "weight-decay",
-      default: 0.01,
-      help: "weight decay, of tensors with two dimensions or more",
-    },
+    flag: { default: 0.01, help: "weight decay, of tensors with two dimensions or more" },
   },
-  momentum: { schema: decay, flag: { name: "momentum", default: 0.9, help: "SGD's momentum" } },
+  momentum: { schema: decay, flag: { default: 0.9, help: "SGD's momentum" } },
   beta1: {
     schema: decay,
-    flag: {
-      name: "beta1",
-      aliases: ["adam_beta1"],
-      default: 0.9,
-      help: "first beta of AdamW and Lion",
-    },
+    flag: { aliases: ["adam_beta1"], default: 0.9, help: "first beta of AdamW and Lion" },
   },
   beta2: {
     schema: decay,
     flag: {
-      name: "beta2",
       aliases: ["adam_beta2"],
       default: 0.999,
       help: "second beta of AdamW and Lion, for which 0.99 is usual",
@@ -241,7 +230,6 @@ export const OPTIMIZER_FIELDS = {
   ema: {
     schema: decay,
     flag: {
-      name: "ema",
       otherwise: "none",
       help: "decay of an average of the weights, such as 0.999; --eval-ema evaluates it",
     },
@@ -272,7 +260,6 @@ export const MPI_FIELDS = {
   map: {
     schema: listOf(integer(0)),
     flag: {
-      name: "map",
       value: "R0,R1,…",
       read: readNumbers,
       must: "a rank for each worker, from 0, such as 0,0,1,1",
@@ -289,10 +276,7 @@ export const MPI_FIELDS = {
   },
   gather: {
     schema: trueOrFalse,
-    flag: {
-      name: "gather",
-      help: "MPI's rank 0 reads and writes all weights: for hosts that share no folder",
-    },
+    flag: { help: "MPI's rank 0 reads and writes all weights: for hosts that share no folder" },
   },
 } as const satisfies OptionTable<MpiRunOptions>;
 
@@ -338,7 +322,6 @@ export const NATS_FIELDS = {
   spares: {
     schema: integer(0, WORKERS_MAX),
     flag: {
-      name: "spares",
       value: "K",
       otherwise: "0",
       help: "further hosts for which the start waits; each takes the place of a lost one",
@@ -381,7 +364,6 @@ export const CHECKPOINT_FIELDS = {
   overwrite: {
     schema: trueOrFalse,
     flag: {
-      name: "overwrite",
       help: "remove the files of another run from the folder; with --resume, later checkpoints",
     },
   },
@@ -398,7 +380,6 @@ export const CHECKPOINT_FIELDS = {
   keep: {
     schema: count,
     flag: {
-      name: "keep",
       aliases: ["save_total_limit"],
       value: "M",
       otherwise: "all",
@@ -408,7 +389,6 @@ export const CHECKPOINT_FIELDS = {
   keepBest: {
     schema: trueOrFalse,
     flag: {
-      name: "keep-best",
       help: "write a checkpoint when held-out loss is at its best, and keep it: best.json names it",
     },
   },
@@ -436,7 +416,6 @@ export const EVALUATION_FIELDS = {
   patience: {
     schema: count,
     flag: {
-      name: "patience",
       aliases: ["early_stopping_patience"],
       value: "K",
       otherwise: "none",
@@ -452,7 +431,6 @@ export const SCHEDULE_FIELDS = {
   chunks: {
     schema: count,
     flag: {
-      name: "chunks",
       value: "V",
       otherwise: "2, message-driven 1",
       help:
@@ -462,37 +440,23 @@ export const SCHEDULE_FIELDS = {
   slices: {
     schema: count,
     flag: {
-      name: "slices",
       value: "S",
       otherwise: "1",
       help: "seq1f1b, seq1f1b-zb, terapipe, slimpipe: slices of each micro-batch's sequence",
     },
   },
-  waves: {
-    schema: count,
-    flag: { name: "waves", value: "W", otherwise: "1", help: "hanayo, search: waves" },
-  },
+  waves: { schema: count, flag: { value: "W", otherwise: "1", help: "hanayo, search: waves" } },
   pipelines: {
     schema: count,
-    flag: {
-      name: "pipelines",
-      value: "f",
-      otherwise: "1",
-      help: "chimera: f pipelines down and f up",
-    },
+    flag: { value: "f", otherwise: "1", help: "chimera: f pipelines down and f up" },
   },
   scale: {
     schema: oneOf("direct", "doubling", "halving"),
-    flag: {
-      name: "scale",
-      otherwise: "direct",
-      help: "chimera: method for more than D micro-batches",
-    },
+    flag: { otherwise: "direct", help: "chimera: method for more than D micro-batches" },
   },
   pipelineLimit: {
     schema: count,
     flag: {
-      name: "pipeline-limit",
       value: "L|auto",
       read: readLimit,
       must: "a whole number from 1, or auto",
@@ -504,7 +468,6 @@ export const SCHEDULE_FIELDS = {
   order: {
     schema: oneOf("fifo", "backward-first", "bf", "bfw"),
     flag: {
-      name: "order",
       choices: ["fifo", "backward-first", "bf", "bfw", "auto"],
       otherwise: "bfw; one worker: fifo",
       help: "message-driven: which ready action is first; auto: see troupe schedule jitter",
@@ -513,7 +476,6 @@ export const SCHEDULE_FIELDS = {
   weightBacklog: {
     schema: byType("number", fromZero, oneOf("all")),
     flag: {
-      name: "weight-backlog",
       value: "K|all",
       read: readBacklog,
       must: "a whole number from 0, or all",
@@ -524,7 +486,6 @@ export const SCHEDULE_FIELDS = {
   limitBy: {
     schema: oneOf("count", "bytes"),
     flag: {
-      name: "limit-by",
       otherwise: "count",
       help: "bf, bfw: M counts micro-batches, or their bytes in those of the largest",
     },
@@ -533,7 +494,6 @@ export const SCHEDULE_FIELDS = {
   activationLimit: {
     schema: aboveZero,
     flag: {
-      name: "activation-limit",
       value: "M",
       help: "message-driven, search, elastic: most activations of a worker, in 1/D of the model",
     },
@@ -541,7 +501,6 @@ export const SCHEDULE_FIELDS = {
   weightLimit: {
     schema: aboveZero,
     flag: {
-      name: "weight-limit",
       value: "M",
       otherwise: "1",
       help: "search: most weights of a worker, in 1/D of the model",
@@ -550,7 +509,6 @@ export const SCHEDULE_FIELDS = {
   recomputeAhead: {
     schema: trueOrFalse,
     flag: {
-      name: "recompute-ahead",
       help: "lists: stages keep only their inputs, and recompute before the gradient arrives (R)",
     },
   },
@@ -605,7 +563,6 @@ export const ADAPTER_OPTIONS = {
     isInherited: true,
     synonyms: meaning("lora was meant", "peft peftConfig loraConfig"),
     flag: {
-      name: "lora",
       value: "rank=R,…",
       read: (text: string) => readLora(text) && text,
       must: "a rank and names of dense layers such as rank=8,alpha=16,target=c_attn,c_proj",
@@ -616,7 +573,6 @@ export const ADAPTER_OPTIONS = {
   adapter: {
     schema: text,
     flag: {
-      name: "adapter",
       isPath: true,
       value: "DIR",
       help: "first values of --lora: a folder in PEFT's format, which also sets --lora",

@@ -123,7 +123,6 @@ export const TRAIN = {
       "maxIters maxSteps iterations iters numSteps trainSteps totalSteps",
     ),
     flag: {
-      name: "steps",
       aliases: ["max_iters", "max_steps"],
       default: 600,
       help: "optimizer steps of the whole run",
@@ -142,7 +141,6 @@ export const TRAIN = {
       "gradientAccumulationSteps gradAccumSteps accumulateGradBatches nMicrobatches numMicrobatches chunks",
     ),
     flag: {
-      name: "micro-batches",
       aliases: ["gradient_accumulation_steps"],
       value: "N",
       maximum: MICRO_BATCHES_MAX,
@@ -157,20 +155,17 @@ export const TRAIN = {
       "replicas was meant",
       "dpSize dataParallelSize dataParallel worldSize ddp",
     ),
-    flag: { name: "replicas", value: "W", maximum: WORKERS_MAX, help: "data-parallel replicas" },
+    flag: { value: "W", maximum: WORKERS_MAX, help: "data-parallel replicas" },
   },
   dropLast: {
     schema: trueOrFalse,
     isInherited: true,
-    flag: { name: "drop-last", help: "leave out a last step with too few micro-batches" },
+    flag: { help: "leave out a last step with too few micro-batches" },
   },
   lengths: {
     schema: trueOrFalse,
     isInherited: true,
-    flag: {
-      name: "lengths",
-      help: "samples are documents, each micro-batch padded to the least eighth of --seq",
-    },
+    flag: { help: "samples are documents, each micro-batch padded to the least eighth of --seq" },
   },
   learningRate: {
     schema: learningRate,
@@ -210,7 +205,6 @@ export const TRAIN = {
       "gradClip maxGradNorm maxNorm clipGrad clipGradNorm gradientClipVal",
     ),
     flag: {
-      name: "clip",
       aliases: ["grad_clip", "max_grad_norm"],
       value: "NORM",
       read: readFromZero,
@@ -236,7 +230,6 @@ export const TRAIN = {
       ...meaning("fp32 was meant", "float32 float f32 single no"),
     },
     flag: {
-      name: "precision",
       aliases: [{ name: "fp16", means: "fp16" }, { name: "bf16", means: "bf16" }],
       help: "how weights, activations and gradients are stored; bf16: products of dense layers",
     },
@@ -244,7 +237,6 @@ export const TRAIN = {
   onednn: {
     schema: text,
     flag: {
-      name: "onednn",
       value: "FILE",
       isPath: true,
       otherwise: "the installed one (Debian's package libdnnl2)",
@@ -255,7 +247,6 @@ export const TRAIN = {
     schema: byType("number", lossScale, oneOf("dynamic")),
     isInherited: true,
     flag: {
-      name: "loss-scale",
       value: "N|dynamic",
       read: readLossScale,
       must: "a number above 0, or dynamic",
@@ -268,14 +259,14 @@ export const TRAIN = {
     schema: oneOf("deterministic", "fast", "mpi"),
     default: "deterministic",
     isInherited: true,
-    flag: { name: "reduce", help: "all-reduce in copy order, by ring and halving, or by MPI" },
+    flag: { help: "all-reduce in copy order, by ring and halving, or by MPI" },
   },
   seed: {
     schema: integer(Number.MIN_SAFE_INTEGER),
     default: 1,
     isInherited: true,
     synonyms: meaning("seed was meant", "manualSeed randomSeed dataSeed"),
-    flag: { name: "seed", minimum: 0, help: "seed of the weights and of the order of a text" },
+    flag: { minimum: 0, help: "seed of the weights and of the order of a text" },
   },
   workers: {
     schema: count,
@@ -284,13 +275,7 @@ export const TRAIN = {
       "workers was meant",
       "stages numStages nStages numWorkers ppSize pipelineParallelSize pipelineModelParallelSize numGpus devices nprocPerNode",
     ),
-    flag: {
-      name: "workers",
-      value: "D",
-      maximum: WORKERS_MAX,
-      default: 2,
-      help: "workers of a pipeline",
-    },
+    flag: { value: "D", maximum: WORKERS_MAX, default: 2, help: "workers of a pipeline" },
   },
   schedule: {
     schema: byType("string", scheduleName, record<Schedule>({ name: text }, {}, open)),
@@ -310,7 +295,6 @@ export const TRAIN = {
       ...meaning("dualpipe-v was meant", "ScheduleDualPipeV"),
     },
     flag: {
-      name: "schedule",
       value: "NAME",
       choices: scheduleNames(),
       default: "message-driven",
@@ -319,16 +303,11 @@ export const TRAIN = {
   },
   policy: {
     schema: oneOf("list", "elastic"),
-    flag: {
-      name: "policy",
-      otherwise: "list",
-      help: "lists: in order, or later actions early",
-    },
+    flag: { otherwise: "list", help: "lists: in order, or later actions early" },
   },
   layout: {
     schema: text,
     flag: {
-      name: "layout",
       value: "E,4|3,H",
       otherwise: "auto: nearly equal work; schedule: shortest step",
       help: "layers of each stage: E embedding, H head, a number of blocks or layers",
@@ -348,7 +327,6 @@ export const TRAIN = {
       ...meaning("native was meant", "cpu"),
     },
     flag: {
-      name: "device",
       choices: ["auto", ...DEVICE_NAMES],
       value: "DEVICE",
       read: (text: string): DeviceSpec | undefined => isDeviceSpec(text) ? text : undefined,
@@ -360,7 +338,6 @@ export const TRAIN = {
   adapters: {
     schema: listOf(integer(0), 1),
     flag: {
-      name: "adapters",
       value: "N,N",
       read: readNumbers,
       must: "numbers from 0 with commas between them, such as 0,1",
@@ -371,7 +348,6 @@ export const TRAIN = {
   threads: {
     schema: byType("string", oneOf("auto"), integer(1, THREADS_MAX)),
     flag: {
-      name: "threads",
       value: "N|auto",
       read: readThreads,
       must: `a whole number from 1 to ${THREADS_MAX}, or auto`,
@@ -382,17 +358,13 @@ export const TRAIN = {
   runtime: {
     schema: oneOf("workers", "local", "serial", "mpi", "nats"),
     default: "workers",
-    flag: { name: "runtime", help: "where actors run" },
+    flag: { help: "where actors run" },
   },
   mpi: { schema: recordOf<MpiRunOptions>(MPI_FIELDS), fields: MPI_FIELDS },
-  nats: {
-    schema: recordOf<NonNullable<TrainOptions["nats"]>>(NATS_FIELDS),
-    fields: NATS_FIELDS,
-  },
+  nats: { schema: recordOf<NonNullable<TrainOptions["nats"]>>(NATS_FIELDS), fields: NATS_FIELDS },
   isolation: {
     schema: text,
     flag: {
-      name: "isolation",
       choices: ["worker", "process"],
       otherwise: "worker; process on webgpu",
       help: "isolation of workers: threads, or processes, which can be killed",
@@ -401,43 +373,34 @@ export const TRAIN = {
   retries: {
     schema: integer(0, COUNT_MAX),
     default: 3,
-    flag: {
-      name: "retries",
-      help: "number of times that each worker may fail in ten minutes",
-    },
+    flag: { help: "number of times that each worker may fail in ten minutes" },
   },
   failover: {
     schema: oneOf("restart", "resize"),
     flag: {
-      name: "failover",
       otherwise: "resize; restart if the run cannot move",
       help: "after the loss of a worker restart all, or move the run to the others",
     },
   },
-  buddy: {
-    schema: trueOrFalse,
-    flag: { name: "buddy", help: "workers mirror stages that have one copy only" },
-  },
+  buddy: { schema: trueOrFalse, flag: { help: "workers mirror stages that have one copy only" } },
   minWorkers: {
     schema: integer(1, WORKERS_MAX),
     flag: {
-      name: "min-workers",
       otherwise: "1",
       help: "fewest workers after a resize; with fewer the run ends with a checkpoint",
     },
   },
   verify: {
     schema: oneOf("none", "sums", "actions"),
-    flag: { name: "verify", otherwise: "none", help: "compare copies, or also what is sent" },
+    flag: { otherwise: "none", help: "compare copies, or also what is sent" },
   },
   verifyEvery: {
     schema: integer(1, COUNT_MAX),
-    flag: { name: "verify-every", otherwise: "4", help: "with actions, run 1 forward in N again" },
+    flag: { otherwise: "4", help: "with actions, run 1 forward in N again" },
   },
   snapshots: {
     schema: oneOf(...SNAPSHOT_PLACES),
     flag: {
-      name: "snapshots",
       otherwise: "memory up to 256 MiB of weights and moments, otherwise disk",
       help: "where the state is from which the run restarts when a worker fails",
     },
@@ -456,7 +419,6 @@ export const TRAIN = {
   blackBox: {
     schema: integer(0, COUNT_MAX),
     flag: {
-      name: "black-box",
       otherwise: "100, or 0 if an action takes less than about 1 ms",
       help: "steps kept to replay after a crash",
     },
@@ -468,20 +430,16 @@ export const TRAIN = {
       `recompute: "full" was meant`,
       "gradientCheckpointing activationCheckpointing checkpointActivations recomputeGranularity",
     ),
-    flag: { name: "recompute", help: "activations computed again in the backward" },
+    flag: { help: "activations computed again in the backward" },
   },
   recomputeInterval: {
     schema: count,
-    flag: {
-      name: "recompute-interval",
-      value: "AC",
-      help: "keep only the input of every AC blocks or layers",
-    },
+    flag: { value: "AC", help: "keep only the input of every AC blocks or layers" },
   },
   offload: {
     schema: trueOrFalse,
     synonyms: meaning("offload was meant", "cpuOffload offloadOptimizer zeroOffload"),
-    flag: { name: "offload", help: "master weights and moments stay in host memory" },
+    flag: { help: "master weights and moments stay in host memory" },
   },
   memoryLimitBytes: {
     schema: aboveZero,
@@ -496,21 +454,13 @@ export const TRAIN = {
   sync: {
     schema: oneOf("end", "eager", "eager-opt"),
     default: "end",
-    flag: { name: "sync", help: "when the all-reduce of a stage starts" },
+    flag: { help: "when the all-reduce of a stage starts" },
   },
-  bucketSize: {
-    schema: count,
-    flag: { name: "bucket-size", value: "E", help: "elements of an optimizer bucket" },
-  },
+  bucketSize: { schema: count, flag: { value: "E", help: "elements of an optimizer bucket" } },
   coarsening: {
     schema: count,
     default: 4, // AxoNN found 2 to 4 best (section V-C)
-    flag: {
-      name: "coarsening",
-      value: "K",
-      otherwise: "4",
-      help: "buckets of a chunk of the all-reduce",
-    },
+    flag: { value: "K", otherwise: "4", help: "buckets of a chunk of the all-reduce" },
   },
   link: {
     schema: record<LinkOptions>(
@@ -528,7 +478,6 @@ export const TRAIN = {
   weights: {
     schema: byType("string", text, mapByName),
     flag: {
-      name: "weights",
       isPath: true,
       value: "PATH",
       help:
@@ -557,7 +506,6 @@ export const TRAIN = {
       "resumeFrom resumeFromCheckpoint initFrom loadCheckpoint",
     ),
     flag: {
-      name: "resume",
       isPath: true,
       aliases: ["resume_from_checkpoint"],
       value: "RUN",
@@ -571,7 +519,6 @@ export const TRAIN = {
       "outDir outputDir runDir logDir loggingDir defaultRootDir",
     ),
     flag: {
-      name: "out",
       isPath: true,
       aliases: ["out_dir", "output_dir"],
       value: "DIR",

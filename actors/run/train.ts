@@ -15,7 +15,7 @@ import {
   isSource,
   scriptModelOptions,
 } from "../options/model_definition.ts";
-import type { Options } from "../options/option.ts";
+import { flagName, type Options } from "../options/option.ts";
 import { readOptions, TRAIN } from "../options/train_table.ts";
 import { refuseBranch, runFolder, runToResume } from "../run_folder/read.ts";
 import type { TrainEvent } from "../options/train_events.ts";
@@ -354,8 +354,8 @@ function valuesOfFlags(table: Options, options: object): Readonly<Record<string,
     const value = given[option];
     if (value === undefined || typeof value === "function") return {};
     if (fields && typeof value === "object") return valuesOfFlags(fields, value!);
-    const name = option === "learningRate" ? "lr" : flag?.isPath ? undefined : flag?.name;
-    if (name === undefined) return {};
+    if (option !== "learningRate" && (!flag || flag.isPath)) return {};
+    const name = flag ? flagName(option, flag) : "lr";
     if (typeof value === "number") return { [name]: value / (flag?.factor ?? 1) };
     return { [name]: option === "schedule" ? nameOf(value) : value };
   });

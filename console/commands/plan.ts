@@ -5,6 +5,7 @@
  */
 
 import { commandLine, WORKERS_MAX } from "../../actors/options/limits.ts";
+import { flagName } from "../../actors/options/option.ts";
 import { SCHEDULE_FIELDS } from "../../actors/options/train_fields.ts";
 import {
   type Candidate,
@@ -207,7 +208,7 @@ function trainArguments(model: readonly string[], candidate: Candidate): string[
   const { schedule, options, workers, replicas, microBatch, microBatches } = candidate;
   const { recompute, precision, bucketSize, coarsening, layout } = candidate;
   const others = Object.entries(options).map(([name, value]) =>
-    [SCHEDULE_FIELDS[name as keyof typeof options].flag.name, value] as const
+    [flagName(name, SCHEDULE_FIELDS[name as keyof typeof options].flag), value] as const
   );
   const flags: Record<string, string | number | undefined> = {
     ...{ schedule, ...Object.fromEntries(others), workers, replicas },

@@ -19,8 +19,8 @@ export interface Option<T> {
   readonly isRequired?: true;
   /** Default, of the flag too unless it has another. */
   readonly default?: T;
-  /** Names in other libraries, separated by spaces, with their meaning here. */
-  readonly synonyms?: Words;
+  /** Its names in other libraries, separated by spaces, or such names with their meaning here. */
+  readonly synonyms?: string | Words;
   /** Values in other libraries, with their meaning here. */
   readonly words?: Words;
   /** True if a resumed run takes the value from its checkpoint. Default: it is given again. */
@@ -244,7 +244,9 @@ export function recordOf<T>(table: OptionTable<T>, words: Words = {}): Schema<T>
       options.filter(([, option]) => isRequired === (option.isRequired ?? false))
         .map(([name, { schema }]) => [name, schema]),
     );
-  const synonyms = options.map(([, option]) => option.synonyms);
+  const synonyms = options.map(([name, { synonyms }]) =>
+    typeof synonyms === "string" ? meaning(`${name} was meant`, synonyms) : synonyms
+  );
   const known = Object.assign({}, words, ...synonyms) as Words;
   return record<T>(schemasOf(true) as never, schemasOf(false) as never, { words: known });
 }

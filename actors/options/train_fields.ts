@@ -175,13 +175,13 @@ export const ofRate = (rate: string) =>
 export const RATE_FIELDS = {
   rate: {
     schema: fromZero,
-    synonyms: meaning("rate was meant", "lr learningRate maxLr peakLr baseLr"),
+    synonyms: "lr learningRate maxLr peakLr baseLr",
     flag: { name: "lr", aliases: ["learning_rate"], default: 0.002, help: "learning rate" },
   },
   schedule: {
     schema: oneOf(...LEARNING_RATE_SCHEDULES),
     default: "constant",
-    synonyms: meaning("schedule was meant", "kind type name decay lrSchedulerType"),
+    synonyms: "kind type name decay lrSchedulerType",
     flag: {
       name: "lr-schedule",
       aliases: ["lr_scheduler_type"],
@@ -191,7 +191,7 @@ export const RATE_FIELDS = {
   minRate: {
     schema: fromZero,
     default: 0,
-    synonyms: meaning("minRate was meant", "minLr etaMin"),
+    synonyms: "minLr etaMin",
     flag: { name: "min-lr", help: "final learning rate of linear and cosine" },
   },
   warmup: {
@@ -561,7 +561,7 @@ export const ADAPTER_OPTIONS = {
   lora: {
     schema: lora,
     isInherited: true,
-    synonyms: meaning("lora was meant", "peft peftConfig loraConfig"),
+    synonyms: "peft peftConfig loraConfig",
     flag: {
       value: "rank=R,…",
       read: (text: string) => readLora(text) && text,

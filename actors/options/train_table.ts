@@ -130,16 +130,14 @@ export const TRAIN = {
   },
   epochs: {
     schema: count,
-    synonyms: meaning("epochs was meant", "epoch numEpochs maxEpochs numTrainEpochs"),
+    synonyms: "epoch numEpochs maxEpochs numTrainEpochs",
   },
   microBatches: {
     schema: count,
     default: 4,
     isInherited: true,
-    synonyms: meaning(
-      "microBatches was meant",
+    synonyms:
       "gradientAccumulationSteps gradAccumSteps accumulateGradBatches nMicrobatches numMicrobatches chunks",
-    ),
     flag: {
       aliases: ["gradient_accumulation_steps"],
       value: "N",
@@ -151,10 +149,7 @@ export const TRAIN = {
     schema: count,
     default: 1,
     isInherited: true,
-    synonyms: meaning(
-      "replicas was meant",
-      "dpSize dataParallelSize dataParallel worldSize ddp",
-    ),
+    synonyms: "dpSize dataParallelSize dataParallel worldSize ddp",
     flag: { value: "W", maximum: WORKERS_MAX, help: "data-parallel replicas" },
   },
   dropLast: {
@@ -200,10 +195,7 @@ export const TRAIN = {
   clip: {
     schema: number("a number from 0", (value) => value >= 0),
     isInherited: true,
-    synonyms: meaning(
-      "clip was meant",
-      "gradClip maxGradNorm maxNorm clipGrad clipGradNorm gradientClipVal",
-    ),
+    synonyms: "gradClip maxGradNorm maxNorm clipGrad clipGradNorm gradientClipVal",
     flag: {
       aliases: ["grad_clip", "max_grad_norm"],
       value: "NORM",
@@ -265,16 +257,14 @@ export const TRAIN = {
     schema: integer(Number.MIN_SAFE_INTEGER),
     default: 1,
     isInherited: true,
-    synonyms: meaning("seed was meant", "manualSeed randomSeed dataSeed"),
+    synonyms: "manualSeed randomSeed dataSeed",
     flag: { minimum: 0, help: "seed of the weights and of the order of a text" },
   },
   workers: {
     schema: count,
     default: 1,
-    synonyms: meaning(
-      "workers was meant",
+    synonyms:
       "stages numStages nStages numWorkers ppSize pipelineParallelSize pipelineModelParallelSize numGpus devices nprocPerNode",
-    ),
     flag: { value: "D", maximum: WORKERS_MAX, default: 2, help: "workers of a pipeline" },
   },
   schedule: {
@@ -321,7 +311,7 @@ export const TRAIN = {
     schema: byValue<DeviceSpec>((value) =>
       typeof value === "string" && isDeviceSpec(value) ? anything : deviceNames
     ),
-    synonyms: meaning("device was meant", "accelerator backend"),
+    synonyms: "accelerator backend",
     words: {
       ...meaning("webgpu was meant", "cuda gpu mps rocm vulkan metal"),
       ...meaning("native was meant", "cpu"),
@@ -438,7 +428,7 @@ export const TRAIN = {
   },
   offload: {
     schema: trueOrFalse,
-    synonyms: meaning("offload was meant", "cpuOffload offloadOptimizer zeroOffload"),
+    synonyms: "cpuOffload offloadOptimizer zeroOffload",
     flag: { help: "master weights and moments stay in host memory" },
   },
   memoryLimitBytes: {
@@ -501,10 +491,7 @@ export const TRAIN = {
         open,
       ),
     ),
-    synonyms: meaning(
-      "resume was meant",
-      "resumeFrom resumeFromCheckpoint initFrom loadCheckpoint",
-    ),
+    synonyms: "resumeFrom resumeFromCheckpoint initFrom loadCheckpoint",
     flag: {
       isPath: true,
       aliases: ["resume_from_checkpoint"],
@@ -575,7 +562,7 @@ export const TRAIN = {
   onCheckpoint: { schema: callback },
   progress: {
     schema: trueOrFalse,
-    synonyms: meaning("progress was meant", "verbose progressBar showProgress disableTqdm"),
+    synonyms: "verbose progressBar showProgress disableTqdm",
   },
   announce: { schema: callback, default: () => {} },
 } as const satisfies OptionTable<TrainOptions>;

@@ -76,11 +76,14 @@ export function helpOf({ name, usage, about, summary, groups, notes = [] }: Comm
 /** Width of the left column. A longer flag gets a separate line. */
 const LEFT_WIDTH = 32;
 
+/** Placeholders of values. Default: those of numbers. */
+const VALUES: Readonly<Partial<Record<Flag["kind"], string>>> = { path: "FILE", text: "NAME" };
+
 /** Formats flags as help lines: values, description, default, bounds and aliases. */
 function helpLines(flags: Flags): string[] {
   const rows = Object.entries(flags).map(([name, flag]) => {
-    const short = shortOf(flag), value = flag.value ?? flag.choices?.join("|") ?? "N";
-    const long = flag.kind === "switch" ? `--${name}` : `--${name} ${value}`;
+    const { kind, choices, value = choices?.join("|") ?? VALUES[kind] ?? "N" } = flag;
+    const short = shortOf(flag), long = kind === "switch" ? `--${name}` : `--${name} ${value}`;
     const details = detailsOf(flag);
     const right = details.length === 0 ? flag.help : `${flag.help} (${details.join("; ")})`;
     return [`  ${long}${short === undefined ? "" : `, -${short}`}`, right];

@@ -44,7 +44,7 @@ export type FlagAlias = string | { readonly name: string; readonly means: string
 
 /** Description of a flag, for the parser, help, completion and configuration files. */
 export interface FlagText {
-  /** Placeholder of the value in the help: `N`, `FILE`. */
+  /** Placeholder of the value in the help. Default: the choices, `FILE`, `NAME` or `N`. */
   readonly value?: string;
   /** Short description of the flag. */
   readonly help: string;

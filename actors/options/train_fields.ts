@@ -250,12 +250,7 @@ export const OPTIMIZER_FIELDS = {
 export const MPI_FIELDS = {
   library: {
     schema: text,
-    flag: {
-      name: "mpi-library",
-      isPath: true,
-      value: "FILE",
-      help: "MPI's library, if not the launcher's",
-    },
+    flag: { name: "mpi-library", isPath: true, help: "MPI's library, if not the launcher's" },
   },
   map: {
     schema: listOf(integer(0)),
@@ -292,7 +287,6 @@ export const NATS_FIELDS = {
     flag: {
       name: "nats-creds",
       isPath: true,
-      value: "FILE",
       help: "credentials of the run's leader; see troupe nats creds",
     },
   },
@@ -333,12 +327,7 @@ export const JOURNAL_FIELDS = {
   path: {
     schema: text,
     isRequired: true,
-    flag: {
-      name: "journal",
-      isPath: true,
-      value: "FILE",
-      help: "record every message and step of the actors",
-    },
+    flag: { name: "journal", isPath: true, help: "record every message and step of the actors" },
   },
   payloads: {
     schema: trueOrFalse,

@@ -128,10 +128,7 @@ export const TRAIN = {
       help: "optimizer steps of the whole run",
     },
   },
-  epochs: {
-    schema: count,
-    synonyms: "epoch numEpochs maxEpochs numTrainEpochs",
-  },
+  epochs: { schema: count, synonyms: "epoch numEpochs maxEpochs numTrainEpochs" },
   microBatches: {
     schema: count,
     default: 4,
@@ -229,7 +226,6 @@ export const TRAIN = {
   onednn: {
     schema: text,
     flag: {
-      value: "FILE",
       isPath: true,
       otherwise: "the installed one (Debian's package libdnnl2)",
       help: "bf16: the library of oneDNN 2",
@@ -560,10 +556,7 @@ export const TRAIN = {
   onStep: { schema: callback },
   onEvaluation: { schema: callback },
   onCheckpoint: { schema: callback },
-  progress: {
-    schema: trueOrFalse,
-    synonyms: "verbose progressBar showProgress disableTqdm",
-  },
+  progress: { schema: trueOrFalse, synonyms: "verbose progressBar showProgress disableTqdm" },
   announce: { schema: callback, default: () => {} },
 } as const satisfies OptionTable<TrainOptions>;
 

@@ -33,12 +33,7 @@ const ACTORS_FLAGS = {
     help: "kind of component",
     otherwise: "actor; all kinds for list and verify",
   },
-  export: {
-    kind: "text",
-    value: "NAME",
-    help: "name of its export",
-    otherwise: "its kind",
-  },
+  export: { kind: "text", help: "name of its export", otherwise: "its kind" },
   replace: { kind: "switch", help: "replace an existing or a built-in name" },
   json: { kind: "switch", help: "print JSON" },
   ...COMMON_FLAGS,

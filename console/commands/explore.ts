@@ -54,7 +54,7 @@ const EXPLORE_FLAGS = {
     help: "faults to inject",
   },
   once: { kind: "switch", help: "make each run once; the second run would detect nondeterminism" },
-  journal: { kind: "path", value: "FILE", help: "write the journal of the failing run" },
+  journal: { kind: "path", help: "write the journal of the failing run" },
   ...COMMON_FLAGS,
 } as const;
 

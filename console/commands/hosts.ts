@@ -15,7 +15,6 @@ import { checkCount, checkWord, type Command, defineCommand, ensure } from "./co
 
 const RUN_NAME = {
   kind: "text",
-  value: "NAME",
   otherwise: "required",
   help: "name of the run: letters, digits, - and _",
 } as const;
@@ -24,7 +23,6 @@ const JOIN_FLAGS = {
   "run-name": RUN_NAME,
   "nats-creds": {
     kind: "path",
-    value: "FILE",
     otherwise: "required",
     help: "credentials of this host, which troupe nats creds has written",
   },

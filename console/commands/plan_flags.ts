@@ -44,11 +44,7 @@ const PLANNED_FLAGS = {
 
 /** Flags of the machine. */
 const PLACE_FLAGS = {
-  profile: {
-    kind: "path",
-    value: "FILE",
-    help: "costs of the machine, written by troupe profile --out FILE",
-  },
+  profile: { kind: "path", help: "costs of the machine, written by troupe profile --out FILE" },
   devices: {
     kind: "integer",
     value: "P",
@@ -69,13 +65,11 @@ const PLACE_FLAGS = {
   },
   device: {
     kind: "text",
-    value: "NAME",
     otherwise: "the first of the profile",
     help: "device, as named in the profile",
   },
   transport: {
     kind: "text",
-    value: "NAME",
     otherwise: "worker, or the first of the profile",
     help: "transport of messages, as named in the profile",
   },
@@ -142,12 +136,7 @@ const SHOWING_FLAGS = {
     help: "end the search with the best so far, and print progress",
   },
   count: { kind: "integer", value: "K", maximum: 1000, default: 10, help: "number of plans" },
-  format: {
-    kind: "choice",
-    choices: ["table", "json"],
-    default: "table",
-    help: "output format",
-  },
+  format: { kind: "choice", choices: ["table", "json"], default: "table", help: "output format" },
   json: { kind: "switch", help: "same as --format json" },
   lose: {
     kind: "integer",

@@ -108,10 +108,9 @@ const MEASURING = {
     default: 5,
     help: "rounds; each measures everything once",
   },
-  out: { kind: "path", value: "FILE", help: "file of the profile" },
+  out: { kind: "path", help: "file of the profile" },
   "from-trace": {
     kind: "path",
-    value: "FILE",
     help: "do not measure: take costs from a trace of troupe train --trace",
   },
   seed: {

@@ -270,10 +270,7 @@ const MEMORY_FLAGS = {
     otherwise: "twice the weights",
     help: "optimizer states of these weights",
   },
-  "activation-bytes": {
-    ...SIZES,
-    help: "activations of a micro-batch for 1/D of the model",
-  },
+  "activation-bytes": { ...SIZES, help: "activations of a micro-batch for 1/D of the model" },
   "kept-bytes": {
     ...SIZES,
     otherwise: "0",
@@ -368,7 +365,6 @@ const { workers, schedule, policy, layout, scheduleOptions } = TRAIN;
 
 const PROFILE = {
   kind: "path",
-  value: "FILE",
   help: "costs of actions by troupe profile --out FILE",
 } as const;
 
@@ -454,7 +450,7 @@ const SHOWING_FLAGS = {
     otherwise: "csv, json or svg if --out ends so, or grid",
     help: "output format; pytorch is CSV for PyTorch, trace is for Perfetto",
   },
-  out: { kind: "path", value: "FILE", help: "output file" },
+  out: { kind: "path", help: "output file" },
   ...COMMON_FLAGS,
 } as const;
 

@@ -18,7 +18,6 @@ import { readTrainFlags, type TrainRequest } from "../train/request.ts";
 export const LAUNCH_FLAGS = {
   hosts: {
     kind: "path",
-    value: "FILE",
     otherwise: "this one",
     help: "hosts, one a line, such as node1, node1:4 or node1 slots=4",
   },
@@ -42,11 +41,7 @@ export const LAUNCH_FLAGS = {
     otherwise: "srun within a job of Slurm, otherwise mpirun",
     help: "what starts the ranks",
   },
-  interface: {
-    kind: "text",
-    value: "NAME",
-    help: "the network device between hosts, such as eth0",
-  },
+  interface: { kind: "text", help: "the network device between hosts, such as eth0" },
   "remote-shell": {
     kind: "path",
     value: "PROGRAM",

@@ -327,7 +327,6 @@ function rangeOf(points: readonly LossPoint[], of: keyof LossPoint): [number, nu
 export const CHART_FLAGS = {
   metric: {
     kind: "text",
-    value: "NAME",
     otherwise: "the loss",
     help: "draw a metric of the model, such as accuracy",
   },

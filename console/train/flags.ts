@@ -175,15 +175,13 @@ export function refuseUnread(
 
 /** Your own data. A resumed run needs it again, because no file may name another file. */
 export const DATA_FILE_FLAGS = {
-  text: { kind: "path", value: "FILE", help: "a text of your own in UTF-8, instead of --data" },
+  text: { kind: "path", help: "a text of your own in UTF-8, instead of --data" },
   tokens: {
     kind: "path",
-    value: "FILE",
     help: "token ids as little-endian uint16, or uint32 in a file.u32, read in order",
   },
   "token-lengths": {
     kind: "path",
-    value: "FILE",
     help: "tokens of each document of --tokens as little-endian uint32; t5: source, target, …",
   },
 } as const;
@@ -290,15 +288,9 @@ export const ONNX_FLAGS = {
     otherwise: "its first axes are --micro-batch-size, the second ones of ids --seq",
     help: "sizes of axes that have names in the file",
   },
-  output: {
-    kind: "text",
-    value: "NAME",
-    otherwise: "its only output",
-    help: "the output for the loss",
-  },
+  output: { kind: "text", otherwise: "its only output", help: "the output for the loss" },
   label: {
     kind: "text",
-    value: "NAME",
     otherwise: "label, labels or targets",
     help: "the field of the data that the loss compares with",
   },
@@ -336,7 +328,6 @@ const RUNNING_FLAGS = {
       "journal-full": {
         trace: {
           kind: "path",
-          value: "FILE",
           help: "write the times of actions and the causes of waits, for Perfetto or troupe trace",
         },
         "trace-steps": {
@@ -364,7 +355,6 @@ const RUNNING_FLAGS = {
   json: { kind: "switch", help: "print one JSON object per line instead of text" },
   config: {
     kind: "path",
-    value: "FILE",
     help: "flags in JSON, JSONC or TOML, or a checkpoint's config.json; typed flags win",
   },
   ...COMMON_FLAGS,

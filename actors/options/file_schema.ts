@@ -48,16 +48,19 @@ export const isObject = (value: unknown): value is Readonly<Record<string, unkno
 
 const object = v.custom<Readonly<Record<string, unknown>>>(isObject, "an object");
 
-/** An object with these fields, and maybe others. */
-export const objectOf = <T extends v.ObjectEntries>(fields: T) =>
-  v.pipe(object, v.looseObject(fields, "given")) as v.GenericSchema<
-    v.InferOutput<v.ObjectSchema<T, undefined>>
-  >;
+/** The schema of an object, of which the type shows only these fields. */
+type FieldsSchema<T extends v.ObjectEntries> = v.GenericSchema<
+  v.InferOutput<v.ObjectSchema<T, undefined>>
+>;
 
 /** The type of the values that fit a schema. */
 export type Checked<S extends v.GenericSchema> = Unchanged<v.InferOutput<S>>;
 
 type Unchanged<T> = T extends object ? { readonly [K in keyof T]: Unchanged<T[K]> } : T;
+
+/** An object with these fields, and maybe others. */
+export const objectOf = <T extends v.ObjectEntries>(fields: T) =>
+  v.pipe(object, v.looseObject(fields, "given")) as FieldsSchema<T>;
 
 /** An object without other fields; a misspelled name is reported before a missing field. */
 export const exactObject = <T extends v.ObjectEntries>(fields: T) =>
@@ -68,7 +71,7 @@ export const exactObject = <T extends v.ObjectEntries>(fields: T) =>
       const message = ONE_OF + Object.keys(fields).join(", ");
       if (key !== undefined) addIssue({ message, input: key });
     }),
-    v.looseObject(fields, "given"),
+    objectOf(fields),
   );
 
 /** An object with entries of any name. */

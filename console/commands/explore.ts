@@ -19,7 +19,7 @@ import {
 import { describeFailedRun, shrink } from "../../actors/simulation/shrink.ts";
 import { digestOf } from "../../actors/simulation/digest.ts";
 import { type Exploration, explore, type ExploreOptions } from "../../actors/simulation/explore.ts";
-import { type Fault, FAULT_KINDS } from "../../actors/simulation/faults.ts";
+import { FAULT_KINDS } from "../../actors/simulation/faults.ts";
 import { writeJournal } from "../../actors/simulation/journal_writer.ts";
 import { scheduleNames } from "../../schedules/mod.ts";
 import { COMMON_FLAGS } from "../flag.ts";
@@ -57,16 +57,6 @@ const EXPLORE_FLAGS = {
   journal: { kind: "path", help: "write the journal of the failing run" },
   ...COMMON_FLAGS,
 } as const;
-
-/** The configuration in the journal of an explored run. */
-interface ExploredRun {
-  /** The name or the module of the scenario. */
-  readonly explore: string;
-  /** The configuration of the scenario. */
-  readonly configuration: unknown;
-  /** The injected faults. */
-  readonly faults: readonly Fault[];
-}
 
 /** Kinds of failures in which a run does not end; they have their own exit code. */
 const LIVENESS: readonly string[] = ["deadlock", "livelock", "liveness"];
@@ -184,7 +174,7 @@ async function reportFailure(
   print(describeFailedRun(name, shrunk));
   if (path !== undefined) {
     const { run: { seed, strategy, faults }, configuration: inner } = shrunk;
-    const configuration: ExploredRun = { explore: name, configuration: inner, faults };
+    const configuration = { explore: name, configuration: inner, faults };
     const journal = await writeJournal({ path, seed, strategy, configuration, actors: modules });
     shrunk.steps.forEach((step) => journal.onStep(step));
     journal.close();

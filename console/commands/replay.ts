@@ -6,6 +6,16 @@
  */
 
 import { join } from "node:path";
+import * as v from "valibot";
+import {
+  arrayOf,
+  checkData,
+  exactObject,
+  integer,
+  isObject,
+  objectOf,
+  text as shortText,
+} from "../../actors/options/file_schema.ts";
 import { commandLine } from "../../actors/options/limits.ts";
 import { isBlackBox } from "../../actors/run/black_box.ts";
 import { TRAINING_ACTORS } from "../../actors/run/run_journal.ts";
@@ -26,7 +36,6 @@ import { checkInputFile } from "../../kernels/internal.ts";
 import { scheduleNames } from "../../schedules/mod.ts";
 import { COMMON_FLAGS, DASHBOARD_FLAGS, type Flags, type GivenFlags } from "../flag.ts";
 import { parseFlags, rawArguments } from "../parse.ts";
-import { isCount } from "../run_files/timeline_file.ts";
 import { inOneLine, print, quietly } from "../terminal.ts";
 import { shellWord } from "../train/data_files.ts";
 import { TRAIN_FLAGS } from "../train/flags.ts";
@@ -501,90 +510,64 @@ function unnamed(flag: string, file: string, journal: string, given: NamedFiles)
 const unread = (flag: string, why: string, received: string) =>
   new RangeError(`Cannot replay: --${flag} must be left out, ${why}, received ${received}`);
 
-/** A recorded run. */
-type RecordedRun =
-  /** Of `troupe train`, with these arguments. */
-  | { readonly kind: "training"; readonly args: readonly string[] }
-  /** Of `troupe explore SCHEDULE`. */
-  | {
-    readonly kind: "simulated";
-    readonly plan: SimulatedTrainingOptions;
-    readonly faults: readonly Fault[];
-  }
-  /** Of `troupe explore FILE`. */
-  | {
-    readonly kind: "scenario";
-    readonly file: string;
-    readonly configuration: unknown;
-    readonly faults: readonly Fault[];
-  };
-
-/** Most arguments of a command, and characters of each. */
-const MAX_ARGUMENTS = 256, MAX_ARGUMENT_LENGTH = 4096;
+/** Most arguments of a command, and characters of a text. */
+const ARGUMENTS_MAX = 256, TEXT_MAX = 4096;
 
 /** Most workers × micro-batches × replicas × steps of a simulated training. */
 const MAX_REHEARSED = 2 ** 16;
 
-/** The largest default of each size. */
-const SIZES = { workers: 4, microBatches: 8, replicas: 2, steps: 1 };
+const TEXT = shortText(TEXT_MAX), SIZE = v.exactOptional(integer(1));
+
+const FAULT = v.objectWithRest(
+  { step: integer(0), kind: TEXT, target: TEXT },
+  v.union([v.string(), v.number(), v.boolean()], "a text, a number, or true or false"),
+  "a fault",
+);
+
+/** What commands write as the configuration of a journal. */
+const RECORDED = objectOf({
+  train: v.exactOptional(arrayOf(TEXT, 0, ARGUMENTS_MAX)),
+  explore: v.exactOptional(TEXT),
+  configuration: v.exactOptional(v.unknown()),
+  faults: v.optional(v.array(FAULT, "a list of faults"), []),
+});
+
+const CANNOT = "Cannot replay the journal", OF_JOURNAL = { at: "configuration" };
 
 /**
- * Reads the configuration of a journal, which may come from an untrusted source.
+ * Reads the configuration of a journal, which may come from an untrusted source: that of
+ * `troupe train`, of `troupe explore SCHEDULE`, or of `troupe explore FILE`.
  *
- * @throws {TypeError} if no command could have written it.
- * @throws {RangeError} if a size is too large.
+ * @throws {TypeError} {@linkcode RangeError} if no command could have written it.
  */
-function readRecordedRun({ header: { configuration } }: Journal): RecordedRun {
-  const { train, explore, configuration: inner, faults = [] } = recordOf(configuration);
-  if (train !== undefined) {
-    const isRight = Array.isArray(train) && train.length <= MAX_ARGUMENTS &&
-      train.every((one) => typeof one === "string" && one.length <= MAX_ARGUMENT_LENGTH);
-    must(isRight, "train", "the arguments of a command");
-    return { kind: "training", args: train as string[] };
-  }
+function readRecordedRun({ header: { configuration } }: Journal) {
+  const recorded = isObject(configuration) ? configuration : {};
+  const { train, explore, ...read } = checkData(CANNOT, RECORDED, recorded, OF_JOURNAL);
+  if (train !== undefined) return { kind: "training", args: train } as const;
   ensure(
-    typeof explore === "string",
+    explore !== undefined,
     "Cannot replay the whole run: the journal must be one of train or explore; use --actor, or " +
       "replayJournal in your own program",
   );
-  const areFaults = Array.isArray(faults) && faults.every(isFault);
-  must(areFaults, "faults", "a list of steps, kinds and targets");
-  if (scheduleNames().includes(explore)) {
-    return { kind: "simulated", plan: readPlan(explore, recordOf(inner)), faults };
-  }
-  return { kind: "scenario", file: explore, configuration: inner, faults };
+  const { configuration: inner } = read, faults = read.faults as readonly Fault[];
+  return scheduleNames().includes(explore)
+    ? { kind: "simulated", plan: readPlan(explore, inner), faults } as const
+    : { kind: "scenario", file: explore, configuration: inner, faults } as const;
 }
 
-function readPlan(schedule: string, plan: Record<string, unknown>): SimulatedTrainingOptions {
-  const { schedule: named, mayLose = false, ...sizes } = plan;
-  must(named === schedule, "schedule", schedule);
-  must(typeof mayLose === "boolean", "mayLose", "true or false");
-  let product = 1;
-  for (const [name, value] of Object.entries({ ...SIZES, ...sizes })) {
-    must(Object.hasOwn(SIZES, name), JSON.stringify(name), "left out");
-    must(isCount(value) && value > 0, name, "a whole number from 1");
-    product *= value;
-  }
-  const names = Object.keys(SIZES).join(" × ");
+function readPlan(schedule: string, configuration: unknown): SimulatedTrainingOptions {
+  const mayLose = v.optional(v.boolean("true or false"), false);
+  const sizes = { workers: SIZE, microBatches: SIZE, replicas: SIZE, steps: SIZE };
+  const schema = exactObject({ schedule: v.literal(schedule, schedule), mayLose, ...sizes });
+  const plan = checkData(CANNOT, schema, configuration, OF_JOURNAL);
+  // The largest defaults.
+  const { workers = 4, microBatches = 8, replicas = 2, steps = 1 } = plan;
+  const product = workers * microBatches * replicas * steps;
   ensure(
     product <= MAX_REHEARSED,
-    `Cannot replay: ${names} of the journal must be at most ${MAX_REHEARSED}, received ${product}`,
+    `Cannot replay: ${Object.keys(sizes).join(" × ")} of the journal must be at most ` +
+      `${MAX_REHEARSED}, received ${product}`,
     RangeError,
   );
-  return { schedule, mayLose, ...sizes };
-}
-
-function must(condition: boolean, name: string, must: string): asserts condition {
-  const what = `${name} of the journal's configuration must be ${must}`;
-  ensure(condition, `Cannot replay: ${what}, received something else`);
-}
-
-/** Returns a record, or an empty one for any other value. */
-const recordOf = (value: unknown): Record<string, unknown> =>
-  typeof value === "object" && !Array.isArray(value) ? { ...value } : {};
-
-function isFault(value: unknown): value is Fault {
-  const { step, kind, target, ...rest } = recordOf(value);
-  return isCount(step) && typeof kind === "string" && typeof target === "string" &&
-    Object.values(rest).every((one) => ["string", "number", "boolean"].includes(typeof one));
+  return plan;
 }

@@ -147,43 +147,28 @@ export function isFirstOfHost(env = variable): boolean {
 /** Maximum bytes of a text from MPI. */
 const TEXT_BYTES = 8192;
 
+/** The signature of a function that returns a status. */
+const takes = (...parameters: Deno.NativeType[]) => ({ parameters, result: "i32" as const });
+
 /** Returns the signatures of the functions for a type of handles. */
-function symbolsOf<H extends "i32" | "pointer">(handle: H) {
-  const status = "i32" as const;
-  return {
-    MPI_Get_library_version: { parameters: ["buffer", "buffer"], result: status },
-    MPI_Init_thread: { parameters: ["pointer", "pointer", "i32", "buffer"], result: status },
-    MPI_Comm_set_errhandler: { parameters: [handle, handle], result: status },
-    MPI_Comm_rank: { parameters: [handle, "buffer"], result: status },
-    MPI_Comm_size: { parameters: [handle, "buffer"], result: status },
-    MPI_Isend: {
-      parameters: ["buffer", "i32", handle, "i32", "i32", handle, "buffer"],
-      result: status,
-    },
-    MPI_Irecv: {
-      parameters: ["buffer", "i32", handle, "i32", "i32", handle, "buffer"],
-      result: status,
-    },
-    MPI_Iprobe: {
-      parameters: ["i32", "i32", handle, "buffer", "pointer"],
-      result: status,
-    },
-    MPI_Test: { parameters: ["buffer", "buffer", "pointer"], result: status },
-    MPI_Allgather: {
-      parameters: ["buffer", "i32", handle, "buffer", "i32", handle, handle],
-      result: status,
-    },
-    MPI_Comm_split: { parameters: [handle, "i32", "i32", "buffer"], result: status },
-    MPI_Comm_free: { parameters: ["buffer"], result: status },
-    MPI_Ibarrier: { parameters: [handle, "buffer"], result: status },
-    MPI_Iallreduce: {
-      parameters: ["pointer", "buffer", "i32", handle, handle, handle, "buffer"],
-      result: status,
-    },
-    MPI_Error_string: { parameters: ["i32", "buffer", "buffer"], result: status },
-    MPI_Finalize: { parameters: [], result: status },
-  } as const;
-}
+const symbolsOf = (handle: "i32" | "pointer") => ({
+  MPI_Get_library_version: takes("buffer", "buffer"),
+  MPI_Init_thread: takes("pointer", "pointer", "i32", "buffer"),
+  MPI_Comm_set_errhandler: takes(handle, handle),
+  MPI_Comm_rank: takes(handle, "buffer"),
+  MPI_Comm_size: takes(handle, "buffer"),
+  MPI_Isend: takes("buffer", "i32", handle, "i32", "i32", handle, "buffer"),
+  MPI_Irecv: takes("buffer", "i32", handle, "i32", "i32", handle, "buffer"),
+  MPI_Iprobe: takes("i32", "i32", handle, "buffer", "pointer"),
+  MPI_Test: takes("buffer", "buffer", "pointer"),
+  MPI_Allgather: takes("buffer", "i32", handle, "buffer", "i32", handle, handle),
+  MPI_Comm_split: takes(handle, "i32", "i32", "buffer"),
+  MPI_Comm_free: takes("buffer"),
+  MPI_Ibarrier: takes(handle, "buffer"),
+  MPI_Iallreduce: takes("pointer", "buffer", "i32", handle, handle, handle, "buffer"),
+  MPI_Error_string: takes("i32", "buffer", "buffer"),
+  MPI_Finalize: takes(),
+});
 
 /** The functions of MPI, independent of the type of handles. */
 type Functions = Readonly<

@@ -2,8 +2,9 @@
 
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
+import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { GPT2, readSizes } from "../actors/checkpoints/hugging_face.ts";
+import { GPT2, parseConfig, readConfigJson } from "../actors/checkpoints/hugging_face.ts";
 import { readWeights } from "../actors/checkpoints/weights.ts";
 import { gpt2Logits, gpt2Parameters, openDevice, openPredictor } from "../kernels/mod.ts";
 import { gpt2Ties } from "../kernels/layers/gpt2.ts";
@@ -11,6 +12,10 @@ import { gpt2Ties } from "../kernels/layers/gpt2.ts";
 /** The path of something of the fixture. */
 export const hfPath = (name: string): string =>
   fileURLToPath(new URL(`fixtures/hugging_face/${name}`, import.meta.url));
+
+/** The sizes in the `config.json` of a GPT-2. */
+export const gpt2Sizes = (folder: string) =>
+  parseConfig(GPT2, readConfigJson(folder), join(folder, "config.json"));
 
 /** Results of PyTorch. */
 export const EXPECTED: {
@@ -31,7 +36,7 @@ export const FOLDERS: readonly string[] = Object.keys(EXPECTED.logits);
 
 /** The logits of the model in a folder after each of the fixture's ids. */
 export async function logitsOf(folder: string): Promise<number[][]> {
-  const config = readSizes(GPT2, folder), ties = gpt2Ties(config);
+  const config = gpt2Sizes(folder), ties = gpt2Ties(config);
   const weights = await readWeights(folder, gpt2Parameters(config), ties);
   const device = await openDevice("native");
   try {

@@ -1,21 +1,18 @@
 /**
  * Folders of Hugging Face's transformers, read and written: names, shapes and layouts are those of
- * its `GPT2LMHeadModel`, `LlamaForCausalLM` and `T5ForConditionalGeneration`.
+ * its `GPT2LMHeadModel` and `LlamaForCausalLM`.
  *
  * @module
  */
 
 import { join } from "node:path";
 import {
-  compileModel,
   type FloatDType,
   type Gpt2Config,
   gpt2Parameters,
   type LlamaConfig,
   llamaParameters,
   type ModelParameter,
-  t5,
-  type T5Config,
   type Tie,
 } from "../../kernels/mod.ts";
 import {
@@ -29,7 +26,6 @@ import {
   llamaSizes,
   llamaTies,
   refusal,
-  t5Sizes,
 } from "../../kernels/internal.ts";
 import { BYTES_MAX } from "./format.ts";
 import { parseUnique } from "./markers.ts";
@@ -58,10 +54,15 @@ type ConfigJson = Readonly<Record<string, unknown>>;
 /** Names in a `config.json` of the sizes of a model. */
 type Keys = Readonly<Partial<Record<string, string>>>;
 
-/** A family of models with the format of its folders. */
-interface ModelFamily<Config> {
+/** Sizes of a decoder. */
+export type DecoderConfig = Gpt2Config | LlamaConfig;
+
+/** A family of decoders with the format of its folders. */
+export interface DecoderFormat<Config = DecoderConfig> {
   /** `model_type` of a folder. */
-  readonly architecture: string;
+  readonly architecture: "gpt2" | "llama";
+  /** Name of the family in `--model`. */
+  readonly model: "gpt" | "llama";
   /** The class in transformers. */
   readonly className: string;
   /** Values of a `config.json` that must be these, or left out. */
@@ -74,20 +75,8 @@ interface ModelFamily<Config> {
   complete(config: Config): Readonly<Record<string, unknown>>;
   /** Returns the other values of a `config.json`. */
   more(config: Config, facts: ModelFacts): ConfigJson;
-  /** Returns the values of `generation_config.json` that the model gives. */
-  generation(facts: ModelFacts): ConfigJson;
   /** Returns the parameters. */
   parameters(config: Config): readonly ModelParameter[];
-}
-
-/** Sizes of a decoder. */
-export type DecoderConfig = Gpt2Config | LlamaConfig;
-
-/** A family of decoders. */
-export interface DecoderFormat<Config = DecoderConfig> extends ModelFamily<Config> {
-  readonly architecture: "gpt2" | "llama";
-  /** Name of the family in `--model`. */
-  readonly model: "gpt" | "llama";
   /** Returns the tied parameters. */
   ties(config: Config): readonly Tie[];
 }
@@ -178,11 +167,6 @@ const decoderTokens = ({ bos, eos }: ModelFacts) => ({
   eos_token_id: eos ?? null,
 });
 
-const decoderGeneration = ({ bos, eos }: ModelFacts): ConfigJson => ({
-  ...bos !== undefined && { bos_token_id: bos },
-  ...eos !== undefined && { eos_token_id: eos },
-});
-
 const GPT2_SIZES = {
   layers: "n_layer",
   hidden: "n_embd",
@@ -231,7 +215,6 @@ export const GPT2: DecoderFormat<Gpt2Config> = {
     summary_type: "cls_index",
     summary_use_proj: true,
   }),
-  generation: decoderGeneration,
   parameters: gpt2Parameters,
   ties: gpt2Ties,
 };
@@ -288,7 +271,6 @@ export const LLAMA: DecoderFormat<LlamaConfig> = {
     head_dim: hidden / heads,
     initializer_range: 0.02,
   }),
-  generation: decoderGeneration,
   parameters: llamaParameters,
   ties: llamaTies,
 };
@@ -301,77 +283,6 @@ function ropeThetaOf(reader: ConfigReader): number {
   if (type === "default" && typeof theta === "number") return theta;
   return reader.refuse("rope_parameters", `of the rope_type "default", as here`);
 }
-
-/** Sizes of a T5 without those of its samples: only distances of positions have weights. */
-type T5Shape = Omit<T5Config, "seq" | "targetSeq" | "dropout">;
-
-/** The token that pads and begins a generated text, and the token that ends it. */
-const PAD = 0, END = 1;
-
-/** The feed-forward network of version 1.1. */
-const GATED = "gated-gelu";
-
-const T5_SIZES = {
-  layers: "num_layers",
-  hidden: "d_model",
-  heads: "num_heads",
-  headWidth: "d_kv",
-  feedForward: "d_ff",
-  vocab: "vocab_size",
-} as const;
-
-/** T5. */
-export const T5: ModelFamily<T5Shape> = {
-  architecture: "t5",
-  className: "T5ForConditionalGeneration",
-  fixed: {
-    decoder_start_token_id: PAD,
-    is_encoder_decoder: true,
-    layer_norm_epsilon: 1e-6,
-    pad_token_id: PAD,
-  },
-  keys: {
-    ...T5_SIZES,
-    buckets: "relative_attention_num_buckets",
-    maxDistance: "relative_attention_max_distance",
-    tie: "tie_word_embeddings",
-  },
-  read(reader) {
-    const tie = reader.boolean("tie_word_embeddings", true), sizes = reader.sizes(T5_SIZES);
-    const { feed_forward_proj: kind = "relu" } = reader.json;
-    if (kind !== "relu" && kind !== GATED) {
-      reader.refuse("feed_forward_proj", `"relu" or "${GATED}"`);
-    }
-    // The input of a head is scaled if the head has the table of the embedding.
-    reader.require({ num_decoder_layers: sizes.layers, scale_decoder_outputs: tie });
-    const known = {
-      ...{ ...sizes, tie, gated: kind === GATED },
-      buckets: reader.size("relative_attention_num_buckets", 32),
-      maxDistance: reader.size("relative_attention_max_distance", 128),
-    };
-    reader.checked(() => t5Sizes({ ...known, seq: 1 }));
-    return known;
-  },
-  complete: (config) => ({ ...t5Sizes({ ...config, seq: 1 }) }),
-  more({ layers, gated = false }, { eos = END, dropout = 0 }) {
-    return {
-      classifier_dropout: 0,
-      dense_act_fn: gated ? "gelu_new" : "relu",
-      dropout_rate: dropout,
-      eos_token_id: eos,
-      feed_forward_proj: gated ? GATED : "relu",
-      initializer_factor: 1,
-      is_gated_act: gated,
-      num_decoder_layers: layers,
-    };
-  },
-  generation: ({ eos = END }) => ({
-    decoder_start_token_id: PAD,
-    eos_token_id: eos,
-    pad_token_id: PAD,
-  }),
-  parameters: (config) => compileModel(t5({ ...config, seq: 1 }, 1), "none").parameters,
-};
 
 /** Returns whether the weight of a dense layer is [in, out], as transformers' `Conv1D` has it. */
 export const isConv1D = ({ architecture }: Pick<DecoderFormat, "architecture">, weight: string) =>
@@ -392,7 +303,7 @@ export const decoderOf = ({ model_type: type }: ConfigJson): DecoderFormat | und
  * @throws {RangeError} when it is of another model, or has an unknown feature.
  */
 export function parseConfig<Config>(
-  family: ModelFamily<Config>,
+  family: DecoderFormat<Config>,
   json: ConfigJson,
   path: string,
 ): Config {
@@ -402,18 +313,9 @@ export function parseConfig<Config>(
   return family.read(reader);
 }
 
-/**
- * Reads the sizes in the `config.json` of a folder.
- *
- * @throws as {@linkcode readConfigJson} and {@linkcode parseConfig}.
- */
-export function readSizes<Config>(family: ModelFamily<Config>, folder: string): Config {
-  return parseConfig(family, readConfigJson(folder), join(folder, CONFIG_FILE));
-}
-
 /** Returns the `config.json` of a model, in the alphabetical order of transformers. */
 function configJson<Config>(
-  family: ModelFamily<Config>,
+  family: DecoderFormat<Config>,
   config: Config,
   facts: ModelFacts,
 ): ConfigJson {
@@ -460,19 +362,23 @@ interface ExportedModel<Config> extends ModelFacts {
  * const weights = new Map(parameters.map(({ name, spec }) => [name, initialValues(spec, name, 1)]));
  * const folder = await Deno.makeTempDir();
  * await writeModelFolder(GPT2, `${folder}/mine`, { config, weights });
- * assert.deepEqual(readSizes(GPT2, `${folder}/mine`), config);
+ * assert.deepEqual(parseConfig(GPT2, readConfigJson(`${folder}/mine`), "mine"), config);
  * assert.deepEqual(await readWeights(`${folder}/mine`, parameters, ties), weights);
  * await Deno.remove(folder, { recursive: true });
  * ```
  */
-export async function writeModelFolder<Config extends HeadSizes>(
-  family: ModelFamily<Config>,
+export async function writeModelFolder<Config extends DecoderConfig>(
+  family: DecoderFormat<Config>,
   path: string,
   model: ExportedModel<Config>,
   signal?: AbortSignal,
 ): Promise<void> {
-  const { config, weights, dtype = "F32", files: others = new Map() } = model;
-  const generation = { _from_model_config: true, ...family.generation(model) };
+  const { config, weights, dtype = "F32", files: others = new Map(), bos, eos } = model;
+  const generation = {
+    _from_model_config: true,
+    ...bos !== undefined && { bos_token_id: bos },
+    ...eos !== undefined && { eos_token_id: eos },
+  };
   await writeNewFolder(path, async (files) => {
     await writeJson(files, CONFIG_FILE, configJson(family, config, model));
     await writeJson(files, "generation_config.json", generation);
@@ -487,13 +393,10 @@ interface JoinedTensor {
   readonly parts: readonly TensorSource[];
 }
 
-/** Sizes of the table of a head. */
-type HeadSizes = Pick<DecoderConfig, "vocab" | "hidden">;
-
 function joinSlices(
   weights: ReadonlyMap<string, TensorSource>,
   parameters: readonly NamedShape[],
-  { vocab, hidden }: HeadSizes,
+  { vocab, hidden }: DecoderConfig,
 ): ReadonlyMap<string, JoinedTensor> {
   const joined = new Map<string, JoinedTensor>();
   for (const { name, shape } of parameters) {

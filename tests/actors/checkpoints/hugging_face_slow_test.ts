@@ -3,7 +3,6 @@
 import assert from "node:assert/strict";
 import { basename, join } from "node:path";
 import { readWeights } from "../../../actors/checkpoints/weights.ts";
-import { GPT2, readSizes, T5, writeModelFolder } from "../../../actors/checkpoints/hugging_face.ts";
 import {
   compileModel,
   encodeSafetensors,
@@ -14,11 +13,10 @@ import {
   t5,
 } from "../../../kernels/mod.ts";
 import { gpt2Ties } from "../../../kernels/layers/gpt2.ts";
-import { t5Ties } from "../../../kernels/layers/t5.ts";
-import { distance, EXPECTED, FOLDERS, hfPath, logitsOf } from "../../hugging_face.ts";
+import { distance, EXPECTED, FOLDERS, gpt2Sizes, hfPath, logitsOf } from "../../hugging_face.ts";
 import { assertSentences } from "../../console/refusals.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";
-import { readT5, T5_VERSIONS } from "../../kernels/architectures/t5_fixture.ts";
+import { readT5 } from "../../kernels/architectures/t5_fixture.ts";
 
 /** Output of transformers, and the messages for refused configurations. */
 const GOLDEN = JSON.parse(Deno.readTextFileSync(new URL("golden.json", import.meta.url)));
@@ -40,7 +38,7 @@ folderTest("a config.json says the sizes of a GPT-2, and nothing else", async (f
   for (const [config, told] of cases) {
     const json = typeof config === "string" ? config : changed(config);
     await Deno.writeTextFile(path, json);
-    assert.throws(() => readSizes(GPT2, folder), ({ message }: Error) => {
+    assert.throws(() => gpt2Sizes(folder), ({ message }: Error) => {
       assert.match(message, /^Cannot [^\n]{10,400}$/);
       assert.ok(message.includes(told), `${message} must include ${told}`);
       return true;
@@ -49,12 +47,12 @@ folderTest("a config.json says the sizes of a GPT-2, and nothing else", async (f
   assert.equal(Object.hasOwn(Object.prototype, "n_layer"), false);
 
   await Deno.truncate(path, 1e9);
-  assert.throws(() => readSizes(GPT2, folder), /received 1000000000 bytes, more than 16777216$/);
+  assert.throws(() => gpt2Sizes(folder), /received 1000000000 bytes, more than 16777216$/);
   await Deno.remove(path);
-  assert.throws(() => readSizes(GPT2, folder), /received no such file$/);
+  assert.throws(() => gpt2Sizes(folder), /received no such file$/);
   if (Deno.build.os === "windows") return;
   await Deno.symlink("/dev/zero", path);
-  assert.throws(() => readSizes(GPT2, folder), /must be a regular file, received a device$/);
+  assert.throws(() => gpt2Sizes(folder), /must be a regular file, received a device$/);
 });
 
 Deno.test("a model lists the parameters it is compiled with, for any number of blocks", () => {
@@ -81,7 +79,7 @@ async function changedFile(
 
 /** Returns the error message for the weights in a folder. */
 async function refusalOfWeights(folder: string): Promise<string> {
-  const config = readSizes(GPT2, folder);
+  const config = gpt2Sizes(folder);
   const read = readWeights(folder, gpt2Parameters(config), gpt2Ties(config));
   return await read.then(() => assert.fail("these weights must be refused"), String);
 }
@@ -160,14 +158,8 @@ folderTest("of a whole file and shards beside it the file is read", async (folde
   assert.ok(worst < 1e-4, `${worst} off`);
 });
 
-const T5_CONFIG = GOLDEN.t5Config;
-
-folderTest("a folder of the first T5s, with weights under all names, is read", async (folder) => {
-  const { config, weights } = await readT5("v1_0");
-  await Deno.writeTextFile(join(folder, "config.json"), JSON.stringify(T5_CONFIG));
-  const sizes = readSizes(T5, folder), { seq, targetSeq, ...shape } = config;
-  assert.deepEqual(sizes, shape);
-  const model = t5({ ...sizes, seq, targetSeq: targetSeq! }, 2);
+folderTest("weights of the first T5s, under all names, are read", async (folder) => {
+  const { config, weights } = await readT5("v1_0"), model = t5(config, 2);
   const { parameters } = compileModel(model, "none");
   const tensors = new Map<string, SafetensorsTensor>(
     parameters.map(({ name, shape }) => [name, { dtype: "F32", shape, data: weights.get(name)! }]),
@@ -180,31 +172,4 @@ folderTest("a folder of the first T5s, with weights under all names, is read", a
   const bytes = encodeSafetensors(tensors, { format: "pt" });
   await Deno.writeFile(join(folder, "model.safetensors"), bytes);
   assert.deepEqual(await readWeights(folder, parameters, model.ties), weights);
-});
-
-for (const version of T5_VERSIONS) {
-  folderTest(`T5 ${version} is written as a folder of transformers, and read`, async (folder) => {
-    const { config: { seq: _, targetSeq: __, ...config }, weights, model } = await readT5(version);
-    const path = join(folder, "mine");
-    await writeModelFolder(T5, path, { config, weights });
-    const json = JSON.parse(await Deno.readTextFile(join(path, "config.json")));
-    const gated = version === "v1_1" ? GOLDEN.t5Gated : {};
-    assert.deepEqual(json, { ...T5_CONFIG, dropout_rate: 0, ...gated });
-    assert.deepEqual(readSizes(T5, path), config);
-    const { parameters } = compileModel(model, "none");
-    assert.deepEqual(await readWeights(path, parameters, t5Ties({ ...config, seq: 1 })), weights);
-    const files = ["config.json", "generation_config.json", "model.safetensors"];
-    assert.deepEqual(await namesIn(path), files);
-  });
-}
-
-folderTest("a folder of another model, or of an unknown T5, is refused", async (folder) => {
-  const path = join(folder, "config.json");
-  for (const [change, told] of GOLDEN.t5Refusals) {
-    await Deno.writeTextFile(path, JSON.stringify({ ...T5_CONFIG, ...change }));
-    assert.throws(() => readSizes(T5, folder), { message: `Cannot read ${path}: its ${told}` });
-  }
-  const many = { ...T5_CONFIG, num_layers: 5000, num_decoder_layers: 5000 };
-  await Deno.writeTextFile(path, JSON.stringify(many));
-  assert.throws(() => readSizes(T5, folder), /: Cannot build T5: layers must be at most 1024/);
 });

@@ -6,7 +6,7 @@ import { delay } from "@std/async/delay";
 import { Tensor } from "onnxruntime-web";
 import { readCheckpoint } from "../../../actors/checkpoints/read.ts";
 import { readWeights } from "../../../actors/checkpoints/weights.ts";
-import { GPT2, readSizes, writeModelFolder } from "../../../actors/checkpoints/hugging_face.ts";
+import { GPT2, writeModelFolder } from "../../../actors/checkpoints/hugging_face.ts";
 import {
   gpt2Parameters,
   mlpLogits,
@@ -15,7 +15,7 @@ import {
   readSafetensors,
   type SafetensorsInfo,
 } from "../../../kernels/mod.ts";
-import { distance, EXPECTED, FOLDERS, hfPath } from "../../hugging_face.ts";
+import { distance, EXPECTED, FOLDERS, gpt2Sizes, hfPath } from "../../hugging_face.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";
 import {
   exportTo,
@@ -232,7 +232,7 @@ withModel("an interrupted export leaves nothing, and can be repeated", async (fo
   }
   await printedHere(...args);
   const out = join(folder, "out");
-  assert.deepEqual(readSizes(GPT2, out), CONFIG);
+  assert.deepEqual(gpt2Sizes(out), CONFIG);
   assert.equal((await readWeights(out, gpt2Parameters(CONFIG))).size, 17);
 });
 
@@ -245,7 +245,7 @@ folderTest("a running run that removes checkpoints is exported", async (folder) 
     while (!(await namesIn(run)).some((name) => name.startsWith("step-"))) await delay(5);
     for (const name of ["a", "b", "c"]) {
       const out = await exportTo("hf", run, join(folder, name));
-      assert.equal(readSizes(GPT2, out).hidden, 16);
+      assert.equal(gpt2Sizes(out).hidden, 16);
     }
   } finally {
     training.interrupt("process");

@@ -3,8 +3,7 @@ import { dirname, join } from "node:path";
 import { readWeights } from "../../../actors/checkpoints/weights.ts";
 import { findTorch } from "../../../bench/peers.ts";
 import { gpt2Parameters, readSafetensors } from "../../../kernels/mod.ts";
-import { GPT2, readSizes } from "../../../actors/checkpoints/hugging_face.ts";
-import { EXPECTED, hfPath } from "../../hugging_face.ts";
+import { EXPECTED, gpt2Sizes, hfPath } from "../../hugging_face.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";
 import { testNeeding } from "../../needs.ts";
 import {
@@ -85,7 +84,7 @@ folderTest("a run resumes with the adapter's settings, and ends at its bits", as
 });
 
 folderTest("a merged adapter is in the weights, wherever it comes from", async (folder) => {
-  const { run, adapter } = await adapted(folder), config = readSizes(GPT2, BASE);
+  const { run, adapter } = await adapted(folder), config = gpt2Sizes(BASE);
   const [one, other] = ["one", "other"].map((name) => join(folder, name)) as [string, string];
   await exportTo("hf", run, one, "--merge");
   await exportTo("hf", BASE, other, "--merge", "--adapter", adapter);
@@ -164,7 +163,7 @@ folderTest("an adapter trains and merges as in PyTorch", async (folder) => {
   const { lines } = await trainHere(words`${TUNE} --steps 20 --adapter ${adapter}`);
   assertLosses(lines, losses);
   await exportTo("hf", run, out, "--merge");
-  const weights = await readWeights(out, gpt2Parameters(readSizes(GPT2, BASE)));
+  const weights = await readWeights(out, gpt2Parameters(gpt2Sizes(BASE)));
   assert.equal(Object.keys(merged).length, 4);
   for (const [name, values] of Object.entries(merged)) {
     const off = values.map((value, i) => Math.abs(value - weights.get(name)![i]!));

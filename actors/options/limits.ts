@@ -121,12 +121,24 @@ export function readSize(text: string): number | undefined {
   return Number.isSafeInteger(bytes) && bytes >= 1 ? bytes : undefined;
 }
 
-/** Reads numbers of bytes, from 0: `512MiB`, or one for each slice: `1MiB,0,2MiB`. */
-export function readSizes(text: string): number | readonly number[] | undefined {
-  const sizes = text.split(",").map((one) => one === "0" ? 0 : readSize(one));
-  if (!sizes.every((size) => size !== undefined)) return undefined;
-  return sizes.length === 1 ? sizes[0] : sizes;
+/** Returns a reader of values with commas between them. */
+export const readListOf =
+  <T>(read: (text: string) => T | undefined) => (text: string): readonly T[] | undefined => {
+    const values = text.split(",").map(read);
+    return values.every((value) => value !== undefined) ? values : undefined;
+  };
+
+/** Returns a reader of one number, or of several. */
+function readOneOrMore(read: (text: string) => number | undefined) {
+  const readAll = readListOf(read);
+  return (text: string): number | readonly number[] | undefined => {
+    const values = readAll(text);
+    return values?.length === 1 ? values[0] : values;
+  };
 }
+
+/** Reads numbers of bytes, from 0: `512MiB`, or one for each slice: `1MiB,0,2MiB`. */
+export const readSizes = readOneOrMore((one) => one === "0" ? 0 : readSize(one));
 
 /** A minute. A message that takes longer is lost. */
 const LATENCY_MAX_US = 60e6;
@@ -232,11 +244,7 @@ export function readNumbers(text: string): readonly number[] | undefined {
 }
 
 /** Reads the cost of 1/P of the model, or one for each slice: `1` or `1,2,1,2`. */
-export function readCost(text: string): number | readonly number[] | undefined {
-  const costs = text.split(",").map(numberOf);
-  if (!costs.every((cost) => Number.isFinite(cost) && cost >= 0)) return undefined;
-  return costs.length === 1 ? costs[0] : costs;
-}
+export const readCost = readOneOrMore(readFromZero);
 
 /** Reads a worker and the factor by which its actions take longer: `1,1.5`. */
 export function readSlowWorker(text: string): { worker: number; factor: number } | undefined {

@@ -9,9 +9,7 @@ import { cpus } from "node:os";
 import * as v from "valibot";
 import {
   type LayerProgram,
-  type Precision,
   PRECISIONS,
-  type Recompute,
   RECOMPUTE_POLICIES,
   type StageOptions,
   type StageProgram,

@@ -4,6 +4,7 @@
  * @module
  */
 
+import { readListOf } from "../../actors/options/limits.ts";
 import { suggest } from "../../actors/options/option.ts";
 import type { CommandContext } from "../command.ts";
 import {
@@ -108,11 +109,10 @@ export function checkWord(
 }
 
 /** Returns a reader of values from a list, separated by commas. */
-export const readSomeOf =
-  <const T extends string>(choices: readonly T[]) => (text: string): readonly T[] | undefined => {
-    const names = text.split(",") as T[];
-    return names.every((name) => choices.includes(name)) ? names : undefined;
-  };
+export const readSomeOf = <const T extends string>(
+  choices: readonly T[],
+): (text: string) => readonly T[] | undefined =>
+  readListOf((name) => choices.find((one) => one === name));
 
 /** Serves a page until a signal ends it; returns the exit code. */
 export async function serveUntilSignal(

@@ -7,6 +7,7 @@
 import {
   readCost,
   readFromZero,
+  readListOf,
   readSize,
   readSizes,
   readSlowWorker,
@@ -29,7 +30,6 @@ import {
   type Costs,
   createSchedule,
   findSchedule,
-  type MailboxOrder,
   type MemoryBudget,
   type Schedule,
   scheduleNames,
@@ -53,15 +53,11 @@ import {
 import { parseArguments } from "../parse.ts";
 import { ensure } from "./common.ts";
 
-/** Flags that may be `auto`. */
-interface AutoFlags {
-  readonly "pipeline-limit"?: number | "auto";
-  readonly order?: MailboxOrder | "auto";
-  readonly "activation-limit"?: number;
-  readonly jitter?: number;
-  readonly candidates?: string;
-  readonly profile?: string;
-}
+/** Flags that may be `auto`, and those of its trials. */
+type AutoFlags = Pick<
+  GivenFlags<typeof FLAGS>,
+  "pipeline-limit" | "order" | "activation-limit" | "jitter" | "candidates" | "profile"
+>;
 
 /**
  * Chooses the values of flags that are `auto`; undefined if none is. The choice depends on the flags
@@ -220,7 +216,7 @@ const EDGE_FLAGS = {
   "skip-edges": {
     kind: "own",
     value: "EDGES",
-    read: readEdges,
+    read: readListOf(readEdge),
     must: 'a stage and the later ones that use its value, such as "0>3" or "0>2+3:4MiB,1>2"',
     help: "values for stages after the next one; compare, search: between D parts of the model",
   },
@@ -234,16 +230,13 @@ const EDGE_FLAGS = {
   },
 } as const;
 
-/** Reads `0>3,1>2`, each with any number of users and with bytes: `0>2+3:4MiB`. */
-function readEdges(text: string): readonly SkipEdge[] | undefined {
-  const edges = text.split(",").map((one) => {
-    const [, from, to, size] = /^(\d{1,9})>(\d{1,9}(?:\+\d{1,9})*)(?::(.+))?$/.exec(one) ?? [];
-    const bytes = size === undefined ? undefined : readSize(size);
-    if (to === undefined || size !== undefined && bytes === undefined) return undefined;
-    const edge = { from: Number(from), to: to.split("+").map(Number) };
-    return bytes === undefined ? edge : { ...edge, bytes };
-  });
-  return edges.every((edge) => edge !== undefined) ? edges : undefined;
+/** Reads `0>3`, with any number of users and with bytes: `0>2+3:4MiB`. */
+function readEdge(text: string): SkipEdge | undefined {
+  const [, from, to, size] = /^(\d{1,9})>(\d{1,9}(?:\+\d{1,9})*)(?::(.+))?$/.exec(text) ?? [];
+  const bytes = size === undefined ? undefined : readSize(size);
+  if (to === undefined || size !== undefined && bytes === undefined) return undefined;
+  const edge = { from: Number(from), to: to.split("+").map(Number) };
+  return bytes === undefined ? edge : { ...edge, bytes };
 }
 
 const SIZES = {
@@ -459,18 +452,6 @@ const CANDIDATES =
   "fifo, backward-first, bf or bfw, with :M for limits such as 12 or 1.5D; bf and bfw with -v for a " +
   "V, bfw with :M:K for the backlog; or a schedule, with :elastic for its list as a hint";
 
-/** Reads scenarios such as `none,uniform:0.1`. */
-function readScenarios(text: string): string[] | undefined {
-  const all = text.split(",");
-  return all.every((one) => readScenario(one) !== undefined) ? all : undefined;
-}
-
-/** Reads times such as `0,0.2`. */
-function readSends(text: string): number[] | undefined {
-  const all = text.split(",").map(readFromZero);
-  return all.every((one) => one !== undefined) ? all : undefined;
-}
-
 const VARYING_FLAGS = {
   "slow-worker": {
     kind: "own",
@@ -490,7 +471,7 @@ const VARYING_FLAGS = {
   scenario: {
     kind: "own",
     value: "LAW,LAW",
-    read: readScenarios,
+    read: readListOf((text) => readScenario(text) && text),
     must: `laws with their amounts: ${Object.keys(SCENARIO_LAWS).join(", ")}`,
     otherwise: "above:J",
     help: `what varies in a draw: ${
@@ -500,7 +481,7 @@ const VARYING_FLAGS = {
   sends: {
     kind: "own",
     value: "T,T",
-    read: readSends,
+    read: readListOf(readFromZero),
     must: "numbers from 0 with commas between them",
     otherwise: "--send, or 0.2",
     help: "times of a message, each with each scenario",
@@ -577,7 +558,7 @@ export function parseScheduleFlags(args: readonly string[]) {
     memory: memoryBudgetOf(flags) ?? (hasBytes ? { bytes: {} } : undefined),
     isRecomputed: flags["recompute-ahead"] ?? false,
     /** Flags that may be `auto`, and the variation of times. */
-    asked: flags as AutoFlags,
+    asked: flags satisfies AutoFlags as AutoFlags,
     slowWorker: flags["slow-worker"],
     scenarios: flags.scenario,
     sends: flags.sends,

@@ -640,16 +640,6 @@ export function candidateRun(
   };
 }
 
-/** Returns the candidate of a run. */
-export function candidateOf(run: CandidateRun): Candidate {
-  const { schedule, options, workers, replicas, microBatch, microBatches } = run;
-  const { recompute, precision, bucketSize, coarsening, layout } = run;
-  return {
-    ...{ schedule, options, workers, replicas, microBatch, microBatches },
-    ...{ recompute, precision, bucketSize, coarsening, layout },
-  };
-}
-
 /** Largest relative difference of equal times, due to rounding of sums. */
 export const SAME = 1e-9;
 

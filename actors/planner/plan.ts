@@ -19,7 +19,6 @@ import { mapFields } from "./costs.ts";
 import {
   byTime,
   type Candidate,
-  candidateOf,
   type CandidateRun,
   candidateRun,
   candidatesOf,
@@ -494,7 +493,7 @@ class PlanSearch {
     changes: readonly Pick<Candidate, "bucketSize" | "coarsening" | "layout">[],
   ): CandidateRun {
     return changes.reduce<CandidateRun>((best, change) => {
-      const candidate = { ...candidateOf(run), ...change };
+      const candidate = { ...run, ...change };
       // A bucket that is larger than a stage is refused.
       const made = orRefusal(() => this.#predicted(candidate, schedule, gainMs(best)));
       if (typeof made === "string" || made instanceof RangeError) return best;
@@ -619,7 +618,7 @@ export function afterLosses(
   const { workers, replicas, microBatches, options } = planned, schedule = scheduleOf(planned);
   const copies = replicas * pipelineCount(schedule);
   const scheduleOptions = { ...options, workers, microBatches };
-  const moved = { ...candidateOf(planned), bucketSize: undefined, layout: undefined };
+  const moved = { ...planned, bucketSize: undefined, layout: undefined, reason: undefined };
   const remaining = (lost: number, layout: HostLayout, run: CandidateRun, on: Schedule) => ({
     ...{ rank, losses: lost, workers: workers * replicas - lost, layout, copies, run },
     speed: run.samplesPerSecond / planned.samplesPerSecond,

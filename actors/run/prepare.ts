@@ -149,20 +149,13 @@ export function assertRecomputable(
 }
 
 /** Options that need all workers to commit a step together. */
-interface CommitOptions {
-  /** Data-parallel replicas. */
-  readonly replicas: number;
-  /** When the all-reduce of a stage starts. */
-  readonly sync: string;
-  /** The most that the norm of all gradients may be. */
-  readonly clip?: number | undefined;
-  /** Type of stored weights and gradients. */
-  readonly precision: string;
-  /** Factor of the loss. */
-  readonly lossScale?: number | "dynamic" | undefined;
-  /** Pairs of tied parameters. */
-  readonly ties: number;
-}
+type CommitOptions =
+  & Required<Pick<RunOptions, "replicas" | "sync" | "precision">>
+  & Pick<RunOptions, "clip" | "lossScale">
+  & {
+    /** Pairs of tied parameters. */
+    readonly ties: number;
+  };
 
 /** Their values with a schedule without flushes. */
 const UNFLUSHED = {

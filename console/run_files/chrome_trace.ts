@@ -172,13 +172,9 @@ function argsOf(facts: TraceFacts, step: number, span: Span): Args {
 }
 
 /** Returns a value of a curve of the run. */
-export const counter = (name: string, ts: number, args: Args): ChromeEvent => ({
-  ph: "C",
-  name,
-  ...SUPERVISOR,
-  ts,
-  args,
-});
+export const counter = (name: string, ts: number, args: Args): ChromeEvent => (
+  { ph: "C", name, ...SUPERVISOR, ts, args }
+);
 
 /** Returns a value of a worker's curve: bytes of memory, messages in its mailbox, or activations in
  * micro-batches of 1/P of the model. */
@@ -204,15 +200,9 @@ const supervised = (
 ): ChromeEvent => ({ ph: "X", name, cat, ...SUPERVISOR, ts, dur, args });
 
 /** Returns an instant of the run. */
-const moment = (name: string, cat: string, ts: number, args: Args): ChromeEvent => ({
-  ph: "i",
-  s: "g",
-  name,
-  cat,
-  ...SUPERVISOR,
-  ts,
-  args,
-});
+const moment = (name: string, cat: string, ts: number, args: Args): ChromeEvent => (
+  { ph: "i", s: "g", name, cat, ...SUPERVISOR, ts, args }
+);
 
 /** Limit of actions in a trace, which browsers read into memory. */
 const ACTIONS_MAX = 2 ** 18;

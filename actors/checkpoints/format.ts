@@ -93,15 +93,15 @@ export function stepFolders(names: readonly string[]): StepFolder[] {
   );
 }
 
+/** Returns a handler of errors that gives a value if a file does not exist. */
+export const ifMissing = <T>(value: T) => (error: unknown): T => {
+  if (error instanceof Deno.errors.NotFound) return value;
+  throw error;
+};
+
 /** Returns the names in a folder; an empty list if the folder does not exist. */
-export async function folderEntries(path: string, disk: Disk = Deno): Promise<string[]> {
-  try {
-    return await Array.fromAsync(disk.readDir(path), ({ name }) => name);
-  } catch (error) {
-    if (error instanceof Deno.errors.NotFound) return [];
-    throw error;
-  }
-}
+export const folderEntries = (path: string, disk: Disk = Deno): Promise<string[]> =>
+  Array.fromAsync(disk.readDir(path), ({ name }) => name).catch(ifMissing([]));
 
 /** Removes the unfinished folders that crashes have left. A directory belongs to one run at a time. */
 export async function removeUnfinished(directory: string, disk: Disk = Deno): Promise<void> {

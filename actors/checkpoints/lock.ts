@@ -258,12 +258,13 @@ export interface Claim {
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { writeCheckpoint } from "./write.ts";
+ * import { heldValues } from "./tensors.ts";
+ * import { writeHeld } from "./write.ts";
  *
  * const directory = await Deno.makeTempDir();
  * await checkClaim(directory, {});
- * const state = { weights: new Map(), moments: new Map() };
- * const path = await writeCheckpoint(directory, { step: 1, state, parameters: [], config: {} });
+ * const state = heldValues({ weights: new Map(), moments: new Map() }, new Map());
+ * const { path } = await writeHeld(directory, { step: 1, state, config: {} });
  * await assert.rejects(checkClaim(directory, {}), RangeError);
  * await checkClaim(directory, { resume: { step: 1, path } });
  * await checkClaim(directory, { overwrite: true });

@@ -193,14 +193,13 @@ export function parseIndex(path: string, bytes: Uint8Array): ReadonlyMap<string,
  * ```ts
  * import assert from "node:assert/strict";
  * import { readCheckpoint } from "@troupe/troupe/actors";
- * import { writeCheckpoint } from "./write.ts";
+ * import { heldValues } from "./tensors.ts";
+ * import { writeHeld } from "./write.ts";
  *
  * const directory = await Deno.makeTempDir();
- * const state = { weights: new Map([["bias", Float32Array.of(1, 2)]]), moments: new Map() };
- * const parameters = [{ name: "bias", shape: [2] }];
- * for (const step of [1, 2]) {
- *   await writeCheckpoint(directory, { step, state, parameters, config: {} });
- * }
+ * const values = { weights: new Map([["bias", Float32Array.of(1, 2)]]), moments: new Map() };
+ * const state = heldValues(values, new Map([["bias", [2]]]));
+ * for (const step of [1, 2]) await writeHeld(directory, { step, state, config: {} });
  * await Deno.truncate(`${directory}/step-00000002/model.safetensors`, 9);
  *
  * const told: string[] = [];

@@ -4,14 +4,13 @@
  * @module
  */
 
-import type { ModelParameter, StateOf } from "../../kernels/mod.ts";
+import type { StateOf } from "../../kernels/mod.ts";
 import {
   assertInput,
   AVERAGE,
   builtin,
   layoutSafetensors,
   refusal,
-  type StageState,
 } from "../../kernels/internal.ts";
 import {
   bytesOf,
@@ -20,6 +19,7 @@ import {
   fileName,
   folderEntries,
   FORMAT,
+  ifMissing,
   jsonOf,
   type Manifest,
   type ManifestEntry,
@@ -33,7 +33,6 @@ import {
   averageOf,
   type FileKind,
   type HeldState,
-  heldValues,
   type PlacedTensor,
   readPieces,
   withAverages,
@@ -263,10 +262,7 @@ async function makeFolder(disk: Disk, path: string): Promise<void> {
  */
 async function replaceFolder(disk: Disk, from: string, to: string): Promise<void> {
   const old = replacedName(from);
-  const isReplaced = await disk.rename(to, old).then(() => true, (error) => {
-    if (error instanceof Deno.errors.NotFound) return false;
-    throw error;
-  });
+  const isReplaced = await disk.rename(to, old).then(() => true, ifMissing(false));
   await disk.rename(from, to);
   await syncFolder(disk, dirname(to));
   if (isReplaced) await disk.remove(old, { recursive: true });
@@ -414,38 +410,8 @@ export async function replaceFile(
 }
 
 /** Removes a file if it is there; returns whether it was. */
-export async function removeIfThere(disk: Disk, path: string): Promise<boolean> {
-  try {
-    await disk.remove(path);
-    return true;
-  } catch (error) {
-    if (error instanceof Deno.errors.NotFound) return false;
-    throw error;
-  }
-}
-
-/**
- * Writes a checkpoint; one of the same step is replaced.
- *
- * @param disk The file system.
- * @returns The path of its folder.
- * @throws {Error} with the reason if it cannot be written; existing files stay.
- */
-export async function writeCheckpoint(
-  directory: string,
-  checkpoint: {
-    readonly step: number;
-    readonly state: StageState;
-    readonly parameters: readonly Pick<ModelParameter, "name" | "shape">[];
-    readonly config: Readonly<Record<string, unknown>>;
-  },
-  disk: Disk = Deno,
-): Promise<string> {
-  const { step, state, parameters, config } = checkpoint;
-  const shapes = new Map(parameters.map(({ name, shape }) => [name, shape]));
-  const held = heldValues(state, shapes);
-  return (await writeHeld(directory, { step, state: held, config }, disk)).path;
-}
+export const removeIfThere = (disk: Disk, path: string): Promise<boolean> =>
+  disk.remove(path).then(() => true, ifMissing(false));
 
 /** A complete checkpoint, with the places of its tensors. */
 export interface WrittenCheckpoint {
@@ -456,9 +422,11 @@ export interface WrittenCheckpoint {
 }
 
 /**
- * Writes a checkpoint of tensors in other processes while they are read.
+ * Writes a checkpoint of tensors, which may be in other processes, while they are read; one of the
+ * same step is replaced.
  *
- * @throws {Error} if reading fails; or as {@linkcode writeCheckpoint}.
+ * @param disk The file system.
+ * @throws {Error} if reading fails; or with the reason if it cannot be written; existing files stay.
  */
 export async function writeHeld(
   directory: string,

@@ -27,7 +27,7 @@ import { delay } from "@std/async/delay";
 import { join } from "node:path";
 import type { StateOf } from "../../kernels/mod.ts";
 import { elementCount, type StageState } from "../../kernels/internal.ts";
-import { fileName, KINDS } from "../checkpoints/format.ts";
+import { fileName, ifMissing, KINDS } from "../checkpoints/format.ts";
 import {
   type FileKind,
   gatherState,
@@ -261,11 +261,8 @@ async function writeSnapshot(folder: string, state: HeldState): Promise<StateOf<
   return { weights: await write("model"), moments: await write("optimizer") };
 }
 
-async function removeFolder(path: string): Promise<void> {
-  await Deno.remove(path, { recursive: true }).catch((error) => {
-    if (!(error instanceof Deno.errors.NotFound)) throw error;
-  });
-}
+const removeFolder = (path: string): Promise<void> =>
+  Deno.remove(path, { recursive: true }).catch(ifMissing(undefined));
 
 /** Returns whether all files of a state can be found: a user may have removed a checkpoint. */
 function areFilesThere({ weights, moments }: StateOf<TensorSource>): boolean {

@@ -5,13 +5,13 @@ import { basename, join } from "node:path";
 import type { DiskFile } from "../../../actors/checkpoints/format.ts";
 import type { Disk } from "../../../actors/checkpoints/format.ts";
 import { readCheckpoint } from "../../../actors/checkpoints/read.ts";
-import { writeCheckpoint } from "../../../actors/checkpoints/write.ts";
 import { compileModel, gpt2 } from "../../../kernels/mod.ts";
 import { elementCount } from "../../../kernels/graph/shapes.ts";
 import { initialValues } from "../../../kernels/layers/layer.ts";
 import { atDepth } from "../../depth.ts";
 import fc from "../../fast_check.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";
+import { writeCheckpoint } from "./write.ts";
 
 const SIZES = { layers: 1, hidden: 8, heads: 2, seq: 4, vocab: 16 };
 const CONFIG = { architecture: "gpt2", ...SIZES };

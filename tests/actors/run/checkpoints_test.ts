@@ -9,11 +9,11 @@ import { readBest } from "../../../actors/checkpoints/markers.ts";
 import { readCheckpoint } from "../../../actors/checkpoints/read.ts";
 import { train } from "../../../actors/run/train.ts";
 import type { TrainOptions } from "../../../actors/options/train_options.ts";
-import { writeCheckpoint } from "../../../actors/checkpoints/write.ts";
 import type { Batch } from "../../../kernels/mod.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";
 import { eventsOf, type Outcome } from "../runs.ts";
 import { batch, batches, RINGS, trainRings } from "./own_layers.ts";
+import { writeCheckpoint } from "../checkpoints/write.ts";
 
 const ALL = { recursive: true };
 

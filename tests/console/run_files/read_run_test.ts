@@ -4,7 +4,6 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { lockFolder } from "../../../actors/checkpoints/lock.ts";
 import type { Metrics } from "../../../actors/options/train_options.ts";
-import { writeCheckpoint } from "../../../actors/checkpoints/write.ts";
 import { drawLosses, openCurve, readCurves, textChart } from "../../../console/run_files/losses.ts";
 import {
   continueMetrics,
@@ -22,6 +21,7 @@ import {
 import { folderTest, namesIn } from "../../in_folder.ts";
 import { jsonLines, printedHere, refusalHere, runHere } from "../command.ts";
 import { assertRefusals, assertSentences } from "../refusals.ts";
+import { writeCheckpoint } from "../../actors/checkpoints/write.ts";
 
 const PLAN = {
   ...{ schedule: "1f1b", runtime: "local", parameters: 1234, replicas: 1 },

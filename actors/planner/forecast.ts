@@ -230,11 +230,9 @@ export function sizesOf(space: Omit<PlanSpace, "recompute" | "precision">): Size
   const sizes = countsOf(space).flatMap((count) => sizesOn(space, count));
   if (sizes.length > 0) return sizes;
   if (depths.length === 0) {
-    throw new RangeError(
-      `Cannot plan for ${devices} devices: the workers of a pipeline must divide them and be at most the ${space.layers} layers of the model, received ${
-        space.workers?.join(", ") ?? "none"
-      }`,
-    );
+    const must = "the workers of a pipeline must divide them and be at most the " +
+      `${space.layers} layers of the model`;
+    throw refusal(`plan for ${devices} devices`, must, space.workers?.join(", ") ?? "none");
   }
   const least = Math.min(...depths.map((depth) => devices / depth));
   const fixed = space.microBatch === undefined
@@ -505,9 +503,8 @@ function openModels({ model }: ForecastOptions) {
   const sampled = (samples: number): Model => {
     const made = model.samples === samples ? model : model.withSamples?.(samples);
     if (made) return made;
-    throw new RangeError(
-      `Cannot plan with micro-batches of ${samples}: the model must have withSamples, received ${model.name} without it`,
-    );
+    const cannot = `plan with micro-batches of ${samples}`;
+    throw refusal(cannot, "the model must have withSamples", `${model.name} without it`);
   };
   return { compile, sampled };
 }

@@ -363,11 +363,9 @@ class PlanSearch {
   #bounded(candidate: Candidate, index: number): Bounded | undefined {
     return this.#served(() => {
       const { microBatches } = candidate;
-      if (microBatches > MICRO_BATCHES_MAX) {
-        throw new RangeError(
-          `Cannot plan: micro-batches of a replica must be at most ${MICRO_BATCHES_MAX}, received up to ${this.space.batch}`,
-        );
-      }
+      const must = `micro-batches of a replica must be at most ${MICRO_BATCHES_MAX}`;
+      const isFit = microBatches <= MICRO_BATCHES_MAX;
+      assertInput(isFit, "plan", must, `up to ${this.space.batch}`);
       return { candidate, index, leastMs: this.forecast.leastWorkMs?.(candidate) ?? 0 };
     });
   }

@@ -491,11 +491,8 @@ function stageCost(
   const isSplit = inputMs !== undefined && weightMs !== undefined;
   const backwardMs = meanOf("B") ?? (isSplit ? inputMs + weightMs : undefined);
   if (forwardMs === undefined || backwardMs === undefined) {
-    throw new RangeError(
-      `Cannot take costs: the trace must have a forward and a backward of stage ${stage}, received ${
-        [...actions.keys()].join(", ") || "no action"
-      }`,
-    );
+    const must = `the trace must have a forward and a backward of stage ${stage}`;
+    throw refusal("take costs", must, [...actions.keys()].join(", ") || "no action");
   }
   const parameters = stages.parameters[stage]!, share = stages.shares[stage]!;
   return {

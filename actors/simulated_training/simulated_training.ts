@@ -14,7 +14,7 @@ import {
   type OutputSpec,
   type TensorSpec,
 } from "../../kernels/mod.ts";
-import type { StageState } from "../../kernels/internal.ts";
+import { assertInput, type StageState } from "../../kernels/internal.ts";
 import {
   createSchedule,
   type ElasticOptions,
@@ -144,11 +144,8 @@ function optionsOf(plan: SimulatedTrainingOptions): SimulatedEngineOptions {
   assertServable(schedule, { replicas, sync, clip, precision: "fp32", ties: 0 });
   const halves = halvesOf(schedule);
   const model = modelOf(schedule, SAMPLES / halves, plan.lengths ? LENGTHS : [WIDTH]);
-  if (schedule.slices && WIDTH % schedule.slices !== 0) {
-    throw new RangeError(
-      `Cannot simulate training: slices must divide the ${WIDTH} values of a sample, received ${schedule.slices}`,
-    );
-  }
+  const { slices = 1 } = schedule, must = `slices must divide the ${WIDTH} values of a sample`;
+  assertInput(WIDTH % slices === 0, "simulate training", must, slices);
   return {
     model,
     state: {

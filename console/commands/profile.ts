@@ -26,7 +26,7 @@ import type { Profile } from "../../actors/planner/profile.ts";
 import { findComponent, importComponent } from "../../actors/registry/component.ts";
 import { isolationFor } from "../../actors/run/devices.ts";
 import { gpt2, PRECISIONS, RECOMPUTE_POLICIES } from "../../kernels/mod.ts";
-import { resolveDevice, resolveDevices } from "../../kernels/internal.ts";
+import { refusal, resolveDevice, resolveDevices } from "../../kernels/internal.ts";
 import { formatTable } from "../../schedules/pictures/grid.ts";
 import { COMMON_FLAGS, DEVICE_FLAG, type FlagValues, type GivenFlags } from "../flag.ts";
 import { refuseOthers } from "../parse.ts";
@@ -205,10 +205,9 @@ function tracedProfile(path: string, given: readonly number[] = []): Profile {
   check(given.length < 2);
   const { head, steps } = openTrace(path), { about, replicas, runtime } = head;
   if (!about || about.parameters.length === 0) {
-    throw new SyntaxError(
-      `Cannot take costs from ${inOneLine(path)}: the trace must have stages, like those that ` +
-        `troupe train --trace writes now, received none; trace a run again`,
-    );
+    const must = "the trace must have stages, like those that troupe train --trace writes now";
+    const received = "none; trace a run again";
+    throw refusal(`take costs from ${inOneLine(path)}`, must, received, SyntaxError);
   }
   const { microBatch = given[0] ?? 0 } = about;
   check(microBatch > 0, ", which the file does not say");
@@ -326,9 +325,10 @@ function checkOut(path: string): void {
     Deno.openSync(path, { write: true, create: true }).close();
     if (isNew) Deno.removeSync(path);
   } catch (error) {
-    throw new RangeError(
-      `Cannot write the profile to ${inOneLine(path)}: it must be a file that can be written, ` +
-        `received ${(error as Error).message}`,
+    throw refusal(
+      `write the profile to ${inOneLine(path)}`,
+      "it must be a file that can be written",
+      error,
     );
   }
 }

@@ -32,7 +32,7 @@ import { replayJournal, type ReplayOptions } from "../../actors/simulation/repla
 import { replayInbox } from "../../actors/simulation/replay_actor.ts";
 import { describeStep } from "../../actors/simulation/shrink.ts";
 import { simulate } from "../../actors/simulation/simulate.ts";
-import { checkInputFile } from "../../kernels/internal.ts";
+import { checkInputFile, refusal } from "../../kernels/internal.ts";
 import { scheduleNames } from "../../schedules/mod.ts";
 import { COMMON_FLAGS, DASHBOARD_FLAGS, type Flags, type GivenFlags } from "../flag.ts";
 import { parseFlags, rawArguments } from "../parse.ts";
@@ -406,10 +406,7 @@ async function replayTraining(
   onStep: OnStep,
 ): Promise<string> {
   const out = await Deno.makeTempDir().catch((cause: Error) => {
-    throw new RangeError(
-      `Cannot replay: TMPDIR must be a folder that can be written and has room, received ${cause.message}`,
-      { cause },
-    );
+    throw refusal("replay", "TMPDIR must be a folder that can be written and has room", cause);
   });
   try {
     const { steps, hash, failure } = await replayJournal(

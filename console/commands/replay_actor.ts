@@ -9,7 +9,7 @@
 import { TRAINING_SPECS } from "../../actors/run/run_journal.ts";
 import type { ActorFactory, Message } from "../../actors/runtime/mod.ts";
 import type { DeviceChoice } from "../../kernels/mod.ts";
-import { elementCount, refusal, resolveDevices } from "../../kernels/internal.ts";
+import { assertInput, elementCount, refusal, resolveDevices } from "../../kernels/internal.ts";
 
 /** Makes any actor. */
 type AnyFactory = ActorFactory<unknown, Message>;
@@ -58,13 +58,9 @@ function assertHarmless(value: unknown, sum: { bytes: number }): void {
   for (const [key, one] of Object.entries(value)) {
     if (key === "shape" && Array.isArray(one)) {
       sum.bytes += VALUE_BYTES * Math.abs(elementCount(one.map(Number)));
-      if (sum.bytes <= MEMORY_BYTES) continue;
-      throw new RangeError(
-        `Cannot replay: the tensors of the journal must need at most ${MEMORY_BYTES} bytes, ` +
-          `received ${sum.bytes}`,
-      );
-    }
-    assertHarmless(one, sum);
+      const must = `the tensors of the journal must need at most ${MEMORY_BYTES} bytes`;
+      assertInput(sum.bytes <= MEMORY_BYTES, "replay", must, sum.bytes);
+    } else assertHarmless(one, sum);
   }
 }
 

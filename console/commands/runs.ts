@@ -19,6 +19,7 @@ import {
   type RunSummary,
   summarizeRun,
 } from "../../actors/run_folder/read.ts";
+import { refusal } from "../../kernels/internal.ts";
 import { formatTable } from "../../schedules/pictures/grid.ts";
 import { COMMON_FLAGS, currentName } from "../flag.ts";
 import { CHART_FLAGS, checkPicture, readCurves, showLosses } from "../run_files/losses.ts";
@@ -131,10 +132,7 @@ export const runsCommand: Command = defineCommand({
 /** Returns the run folders in a folder, sorted by name; or the folder itself, if it is a run. */
 async function runsIn(folder: string): Promise<string[]> {
   const names = await folderEntries(folder).catch((cause: Error) => {
-    throw new RangeError(
-      `Cannot list runs: ${inOneLine(folder)} must be a folder, received ${cause.message}`,
-      { cause },
-    );
+    throw refusal("list runs", `${inOneLine(folder)} must be a folder`, cause);
   });
   if (isRun(names)) return [folder];
   const order = new Intl.Collator("en", { numeric: true }), runs: string[] = [];

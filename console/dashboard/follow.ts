@@ -11,6 +11,7 @@ import type { Metrics } from "../../actors/options/train_options.ts";
 import { readMetrics, RUN_FILES, type RunRecord } from "../../actors/run_folder/metrics_file.ts";
 import { readRun, type RunFolder } from "../../actors/run_folder/read.ts";
 import { reasonOf, recordOf, type RunFacts } from "../../actors/run_folder/write.ts";
+import { refusal } from "../../kernels/internal.ts";
 import { splitsBackward } from "../../schedules/internal.ts";
 import type { ActionKind, Schedule } from "../../schedules/mod.ts";
 import { inkOf } from "../../schedules/pictures/svg.ts";
@@ -107,11 +108,8 @@ class RunReading {
   constructor(folder: RunFolder) {
     const { path, record } = folder;
     if (!record) {
-      throw new RangeError(
-        `Cannot show the run ${
-          quoted(path)
-        }: it must have a ${RUN_FILES.record}, received checkpoints only`,
-      );
+      const must = `it must have a ${RUN_FILES.record}`;
+      throw refusal(`show the run ${quoted(path)}`, must, "checkpoints only");
     }
     const schedule = recordedSchedule(record);
     this.start = startOf(folder);

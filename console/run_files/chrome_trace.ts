@@ -16,6 +16,7 @@ import type { TracedAction } from "../../actors/pipeline/step.ts";
 import type { Metrics } from "../../actors/options/train_options.ts";
 import { type Gap, readStep, type Span, type StepTimeline } from "../../actors/run/timeline.ts";
 import type { TracedRun } from "../../actors/planner/predict.ts";
+import { assertInput } from "../../kernels/internal.ts";
 import { realClock } from "../../actors/runtime/world.ts";
 import { type Analysis, formatAction, liveActivations } from "../../schedules/mod.ts";
 import { BoundedFile } from "./timeline_file.ts";
@@ -217,12 +218,13 @@ const ACTIONS_MAX = 2 ** 18;
 export function formatTrace(analysis: Analysis): string {
   const { schedule, makespan, bubbleRatio } = analysis;
   const actions = schedule.lists.reduce((sum, { length }) => sum + length, 0);
-  if (actions > ACTIONS_MAX) {
-    throw new RangeError(
-      `Cannot write ${schedule.name} as a trace: it must have at most ${ACTIONS_MAX} actions, ` +
-        `received ${actions}`,
-    );
-  }
+  const cannot = `write ${schedule.name} as a trace`;
+  assertInput(
+    actions <= ACTIONS_MAX,
+    cannot,
+    `it must have at most ${ACTIONS_MAX} actions`,
+    actions,
+  );
   const facts: TraceFacts = {
     model: "on paper",
     schedule: schedule.name,

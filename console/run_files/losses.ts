@@ -5,6 +5,7 @@
  */
 
 import { basename, resolve } from "node:path";
+import { assertInput, refusal } from "../../kernels/internal.ts";
 import { tickStep } from "../../schedules/pictures/grid.ts";
 import { escapeXml, round, text, title } from "../../schedules/pictures/svg.ts";
 import { inOneLine, print, printError, quoted, terminalColumns, writeOutput } from "../terminal.ts";
@@ -58,11 +59,8 @@ export function readCurves({ path, record }: RunFolder, metric?: string): LossCu
     (type === "evaluation" ? heldOut : training).add({ step, loss: value });
   }
   if (curves.size === 0) {
-    throw new RangeError(
-      `Cannot draw the run ${quoted(path)}: its metrics.jsonl must have ${
-        metric === undefined ? "losses" : `the metric ${quoted(metric)}`
-      }, received none`,
-    );
+    const what = metric === undefined ? "losses" : `the metric ${quoted(metric)}`;
+    throw refusal(`draw the run ${quoted(path)}`, `its metrics.jsonl must have ${what}`, "none");
   }
   const unit = record && lossUnit(record);
   return Array.from(curves, ([name, { training, heldOut }]) => {
@@ -344,11 +342,8 @@ export const CHART_FLAGS = {
  * @throws {RangeError} when it is such a name.
  */
 export function checkPicture(out: string | undefined): void {
-  if (!/\.(png|jpe?g|gif|webp|pdf)$/i.test(out ?? "")) return;
-  const received = quoted(out!);
-  throw new RangeError(
-    `Cannot draw: --out must name a file such as loss.svg, received ${received}`,
-  );
+  const isOther = /\.(png|jpe?g|gif|webp|pdf)$/i.test(out ?? "");
+  assertInput(!isOther, "draw", "--out must name a file such as loss.svg", quoted(out));
 }
 
 /** Columns of a chart outside terminals. */
@@ -368,10 +363,7 @@ export function showLosses(runs: readonly LossCurves[], out: string | undefined)
   try {
     writeOutput(out, svg);
   } catch (cause) {
-    throw new Error(
-      `Cannot write ${out}: it must be a writable file, received ${(cause as Error).message}`,
-      { cause },
-    );
+    throw refusal(`write ${out}`, "it must be a writable file", cause, Error);
   }
   printError(`Wrote ${out}`);
 }

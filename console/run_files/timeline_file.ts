@@ -15,7 +15,7 @@ import { readSpan } from "../../actors/run/timeline.ts";
 import type { TracedAction } from "../../actors/pipeline/step.ts";
 import { arrayOf, integer, numberWhere, text } from "../../actors/options/file_schema.ts";
 import { WORKERS_MAX } from "../../actors/options/limits.ts";
-import { checkInputFile } from "../../kernels/internal.ts";
+import { assertInput, checkInputFile, refusal } from "../../kernels/internal.ts";
 import { inOneLine } from "../terminal.ts";
 import { LINE_BYTES_MAX, readJsonLines } from "../../actors/run_folder/metrics_file.ts";
 
@@ -92,11 +92,7 @@ function openToWrite({ path, what }: BoundedFileOptions, truncate: boolean): Den
     if (existsSync(path) && Deno.statSync(path).isFifo) throw new TypeError("a pipe");
     return Deno.openSync(path, { write: true, create: true, truncate });
   } catch (error) {
-    const { message } = error as Error;
-    throw new RangeError(
-      `Cannot write ${what} to ${path}: it must be a writable file, received ${message}`,
-      { cause: error },
-    );
+    throw refusal(`write ${what} to ${path}`, "it must be a writable file", error);
   }
 }
 
@@ -287,13 +283,9 @@ export function* readTimeline(
   using file = Deno.openSync(path);
   for (const { record, end } of readJsonLines(file, path, from)) {
     const { success, output } = v.safeParse(LINE, record);
-    if (!success) {
-      throw new SyntaxError(
-        `Cannot read ${
-          inOneLine(path)
-        }: each line must be a step or an event, received another one before byte ${end}`,
-      );
-    }
+    const received = `another one before byte ${end}`,
+      must = "each line must be a step or an event";
+    assertInput(success, `read ${inOneLine(path)}`, must, received, SyntaxError);
     yield { record: output.type === "step" ? unpacked(output) : output, end };
   }
 }

@@ -19,6 +19,7 @@ import { checkWeights } from "../../actors/checkpoints/weights.ts";
 import { commandLine } from "../../actors/options/limits.ts";
 import type { KnownTokens, TokenizerName } from "../../kernels/mod.ts";
 import {
+  assertInput,
   CSV_BYTES_MAX,
   decodeText,
   inputFileProblem,
@@ -186,11 +187,8 @@ function keptFiles({ path, config }: Remembering, doing: Doing): Map<DataFileFla
     const { path: from, sha256 } = (file ?? { path: old }) as Partial<KeptFile>;
     const isHash = file === undefined || /^[0-9a-f]{64}$/.test(String(sha256));
     if (typeof from !== "string" || !isHash) {
-      throw new TypeError(
-        `Cannot ${doing} ${path}: its ${flag} must have a path and a SHA-256, received ${
-          quoted(file ?? old)
-        }`,
-      );
+      const must = `its ${flag} must have a path and a SHA-256`;
+      throw refusal(`${doing} ${path}`, must, quoted(file ?? old), TypeError);
     }
     kept.set(flag, { path: from, sha256 });
   }
@@ -303,11 +301,9 @@ export function tokenizerOfRun(
   if (typeof source === "object") return readTokenizerFile(source);
   if (tokens !== undefined) return undefined; // any file can contain ids
   if (source !== "none") return source;
-  throw new TypeError(
-    `Cannot use the tokens of a text with --weights: --tokenizer must say what made those of its model, as there is no ${
-      quoted(join(folderOf(weights), TOKENIZER_FILE))
-    }, received none`,
-  );
+  const missing = quoted(join(folderOf(weights), TOKENIZER_FILE));
+  const must = `--tokenizer must say what made those of its model, as there is no ${missing}`;
+  throw refusal("use the tokens of a text with --weights", must, "none", TypeError);
 }
 
 const folderOf = (weights: string): string =>
@@ -321,11 +317,10 @@ function placesOf(
   const { path, doing } = before!;
   if (doing === "resume from") return { paths, sha256 };
   if (weights !== undefined) return { paths: [join(folderOf(weights), TOKENIZER_FILE)], sha256 };
-  throw new TypeError(
-    `Cannot ${doing} ${path}: --tokenizer must name the ${TOKENIZER_FILE} of its run, because a file may not open another, received none; add to ${
-      commandLine("train")
-    } --tokenizer FILE`,
-  );
+  const must =
+    `--tokenizer must name the ${TOKENIZER_FILE} of its run, because a file may not open another`;
+  const received = `none; add to ${commandLine("train")} --tokenizer FILE`;
+  throw refusal(`${doing} ${path}`, must, received, TypeError);
 }
 
 /** Flags that a `config.json` sets, by the model's names. */
@@ -354,21 +349,17 @@ export async function sizesOfWeights(
   const problem = inputFileProblem(file);
   if (problem !== undefined) {
     if (!isFolder) return {};
-    throw new TypeError(
-      `Cannot use --weights: its folder must have a config.json, which says the sizes of the model, received ${
-        quoted(path)
-      } (${problem}); name the file of the weights to say them by flags`,
-    );
+    const must = "its folder must have a config.json, which says the sizes of the model";
+    const remedy = "name the file of the weights to say them by flags";
+    throw refusal("use --weights", must, `${quoted(path)} (${problem}); ${remedy}`, TypeError);
   }
   const config = readConfigJson(folder);
   if (!isTransformersConfig(config)) return {};
   if (!isFolder && !decoderOf(config)) return {};
   const format = formatOf(config, file), sizes = parseConfig(format, config, file);
-  if ((given.model ?? format.model) !== format.model) {
-    throw new RangeError(
-      `Cannot use --model: it must be ${format.model}, the model_type of ${file}, received ${given.model}`,
-    );
-  }
+  const isSame = given.model === undefined || given.model === format.model;
+  const must = `it must be ${format.model}, the model_type of ${file}`;
+  assertInput(isSame, "use --model", must, given.model);
   const flags = flagsOf(sizes);
   const positions = Number(config[format.keys.seq!]), isLearned = format.model === "gpt";
   checkTyped(flags, given, takenBack, {

@@ -23,6 +23,7 @@ import {
   describeOnnx,
   modelFields,
   type OnnxDescription,
+  refusal,
 } from "../../kernels/internal.ts";
 import { checkFile } from "../command.ts";
 import { quoted } from "../terminal.ts";
@@ -158,14 +159,9 @@ export function sizesOfOnnx(
   for (const { flag, input, axis, size: said } of countedAxes(file)) {
     const size = typeof said === "number" ? said : dimensions[said], typed = given[flag] ?? size;
     if (size === undefined || sizes[flag] !== undefined) continue;
-    if (typed !== size) {
-      const of = typeof said === "number" ? "" : ` with --dimensions ${said}=${size}`;
-      throw new RangeError(
-        `Cannot use --${flag}: it must be ${size}, the size of axis ${axis} of ${
-          quoted(input)
-        } in ${quoted(file.path)}${of}, received ${typed}`,
-      );
-    }
+    const of = typeof said === "number" ? "" : ` with --dimensions ${said}=${size}`;
+    const what = `the size of axis ${axis} of ${quoted(input)} in ${quoted(file.path)}${of}`;
+    assertInput(typed === size, `use --${flag}`, `it must be ${size}, ${what}`, typed);
     sizes[flag] = size;
   }
   return sizes;
@@ -190,13 +186,10 @@ function dimensionsOfRun(
  */
 export function onnxModel(file: OnnxFile, flags: TrainFlags): ModelComponent {
   const { content, name } = file, { loss, output, label = LABEL, lora, adapter } = flags;
-  if (loss === undefined) {
-    throw new TypeError(
-      `Cannot train ${quoted(file.path)}: --loss must be cross-entropy or mse, received none`,
-    );
-  }
-  const must = "--lora and --adapter must be left out, as a trained ONNX file has no adapter";
-  assertInput((lora ?? adapter) === undefined, `train ${quoted(file.path)}`, must, lora ?? adapter);
+  const cannot = `train ${quoted(file.path)}`, must = "--loss must be cross-entropy or mse";
+  if (loss === undefined) throw refusal(cannot, must, "none", TypeError);
+  const none = "--lora and --adapter must be left out, as a trained ONNX file has no adapter";
+  assertInput((lora ?? adapter) === undefined, cannot, none, lora ?? adapter);
   return {
     name,
     version: "1",
@@ -222,11 +215,8 @@ function frozenOf({ path, initializers }: OnnxFile, list = ""): string[] {
     const isPrefix = one.endsWith("*"), begin = one.slice(0, -1);
     const found = initializers.filter((name) => isPrefix ? name.startsWith(begin) : name === one);
     if (found.length > 0) return found;
-    throw new RangeError(
-      `Cannot use --freeze: each must be an initializer of ${quoted(path)}, received ${
-        quoted(one)
-      }${suggest(one, initializers)}`,
-    );
+    const must = `each must be an initializer of ${quoted(path)}`;
+    throw refusal("use --freeze", must, `${quoted(one)}${suggest(one, initializers)}`);
   });
 }
 

@@ -25,7 +25,7 @@ import { openTask, type Task } from "../../actors/registry/task.ts";
 import type { KeptComponent, KeptComponents } from "../../actors/run_folder/metrics_file.ts";
 import type { RunFacts } from "../../actors/run_folder/write.ts";
 import { packageActor } from "../../actors/sandbox/host.ts";
-import { decodeLengths, refusal } from "../../kernels/internal.ts";
+import { assertInput, decodeLengths, refusal } from "../../kernels/internal.ts";
 import { parseTokenizer, type TokenizerName } from "../../kernels/mod.ts";
 import { scheduleOptionsOf } from "../commands/schedule_flags.ts";
 import { optionsOfFlags } from "../flag.ts";
@@ -87,11 +87,9 @@ export async function importComponents(request: TrainRequest): Promise<RunCompon
 export async function taskOf(request: TrainRequest, { model, data }: RunComponents): Promise<Task> {
   const { flags, files, microBatches, tokenizer: file, given, onnx } = request;
   const { replicas, steps, seed, dropout } = flags, documents = files["token-lengths"];
-  if (flags["group-by-length"] && !flags.lengths) {
-    throw new TypeError(
-      "Cannot group by length: --lengths must be given with --group-by-length, received none",
-    );
-  }
+  const isGrouped = flags["group-by-length"] && !flags.lengths;
+  const must = "--lengths must be given with --group-by-length";
+  assertInput(!isGrouped, "group by length", must, "none", TypeError);
   // No flag selects another built-in tokenizer.
   const tokenizer = file
     ? await parseTokenizer(file.content, inOneLine(file.path))
@@ -131,9 +129,8 @@ function nameOfData(
   }
   const name = file ?? flags.data ?? model.value.data;
   if (name !== undefined) return name;
-  throw new TypeError(
-    `Cannot train ${model.value.name}: --data must name its training data, received none`,
-  );
+  const must = "--data must name its training data";
+  throw refusal(`train ${model.value.name}`, must, "none", TypeError);
 }
 
 /** Returns the model of an ONNX file; undefined if the run trains another model. */
@@ -208,11 +205,8 @@ function readKept(
   if (texts.every((text) => typeof text === "string" && text.length <= TEXT_MAX)) {
     return kept as KeptComponent;
   }
-  throw new TypeError(
-    `Cannot ${doing} ${path}: its ${kind} must have a name, a module and a hash, received ${
-      quoted(kept)
-    }`,
-  );
+  const must = `its ${kind} must have a name, a module and a hash`;
+  throw refusal(`${doing} ${path}`, must, quoted(kept), TypeError);
 }
 
 /**

@@ -12,7 +12,7 @@ import { locateCheckpoint } from "../../actors/checkpoints/read.ts";
 import type { TensorSource } from "../../actors/checkpoints/tensors.ts";
 import { readAdapterConfig } from "../../actors/checkpoints/peft.ts";
 import { checkSizes, formatLora } from "../../actors/options/limits.ts";
-import { inputFileProblem, refusal } from "../../kernels/internal.ts";
+import { assertInput, inputFileProblem, refusal } from "../../kernels/internal.ts";
 import type { Schedule } from "../../schedules/mod.ts";
 import { checkFile } from "../command.ts";
 import { readScheduleFile } from "../commands/schedule.ts";
@@ -81,10 +81,8 @@ function checkWrittenFiles(given: GivenTrainFlags): void {
     const other = [...READ, ...WRITTEN.slice(i + 1)].find((other) =>
       given[other] !== undefined && real(given[other]) === real(path)
     );
-    if (other === undefined) continue;
-    throw new TypeError(
-      `Cannot write --${flag}: it must name another file, received that of --${other}`,
-    );
+    const must = "it must name another file", received = `that of --${other}`;
+    assertInput(other === undefined, `write --${flag}`, must, received, TypeError);
   }
 }
 
@@ -150,26 +148,20 @@ function checkResumable(
   given: Values,
   steps: number,
 ): void {
-  const kept: Values = { ...config, ...inherited };
+  const cannot = `resume from ${path}`, kept: Values = { ...config, ...inherited };
   for (const name of Object.keys({ ...MODEL_FLAGS, ...ONNX_FLAGS })) {
     if (Object.hasOwn(config.parts ?? {}, name)) continue; // a module, known by its hash
-    if (given[name] === undefined || given[name] === kept[name]) continue;
-    throw new RangeError(
-      `Cannot resume from ${path}: --${name} must be ${
-        kept[name] === undefined ? "left out" : inOneLine(String(kept[name]))
-      }, as in this checkpoint, received ${given[name]}`,
-    );
+    const isSame = given[name] === undefined || given[name] === kept[name];
+    const right = kept[name] === undefined ? "left out" : inOneLine(String(kept[name]));
+    assertInput(isSame, cannot, `--${name} must be ${right}, as in this checkpoint`, given[name]);
   }
   if (given.lora !== undefined && inherited.lora === undefined) {
     const must = "--lora must be left out, because the run has no adapter";
     const remedy = "export the run, and name the exported folder with --weights";
-    throw refusal(`resume from ${path}`, must, `one; ${remedy}`);
+    throw refusal(cannot, must, `one; ${remedy}`);
   }
-  if (steps < step) {
-    throw new RangeError(
-      `Cannot resume from ${path}: --steps must be at least ${step}, the steps of this checkpoint, received ${steps}`,
-    );
-  }
+  const must = `--steps must be at least ${step}, the steps of this checkpoint`;
+  assertInput(steps >= step, cannot, must, steps);
 }
 
 /**
@@ -180,12 +172,9 @@ function checkResumable(
  */
 function checkSameModel({ path, config: kept }: KeptRun, config: Values): void {
   for (const [name, value] of Object.entries(config)) {
-    if (kept[name] === undefined || kept[name] === value) continue;
-    throw new RangeError(
-      `Cannot resume from ${path}: its ${name} must be that of its flags, ${value}, received ${
-        quoted(kept[name])
-      }`,
-    );
+    const isSame = kept[name] === undefined || kept[name] === value;
+    const must = `its ${name} must be that of its flags, ${value}`;
+    assertInput(isSame, `resume from ${path}`, must, quoted(kept[name]));
   }
 }
 
@@ -334,9 +323,9 @@ function refuseWithoutPlace(
 ): void {
   const depends = schedule.updates !== "flush" && flags["checkpoint-every"] !== undefined;
   if (config?.checkpoint && out === undefined && flags.json && depends) {
-    throw new TypeError(
-      `Cannot repeat the run of ${config.path}: --out must say where its checkpoints go, on which the bits of ${schedule.name} depend, received none`,
-    );
+    const must =
+      `--out must say where its checkpoints go, on which the bits of ${schedule.name} depend`;
+    throw refusal(`repeat the run of ${config.path}`, must, "none", TypeError);
   }
 }
 
@@ -368,31 +357,21 @@ function choicesOf(flags: TrainFlags, kept: KeptRun | undefined): readonly Sched
 
 /** Refuses flags that exclude each other. */
 function checkTogether(given: GivenTrainFlags): void {
-  if (given.text !== undefined && given.tokens !== undefined) {
-    throw refusal("train", "the data must come from one file", "--text and --tokens", TypeError);
-  }
-  if (given["token-lengths"] !== undefined && given.tokens === undefined) {
-    throw new TypeError(
-      "Cannot train: --tokens must name the file that --token-lengths is of, received none",
-    );
-  }
-  if (given["trace-steps"] && given.trace === undefined) {
-    throw refusal("trace", "--trace must name the file for --trace-steps", "none", TypeError);
-  }
+  const check = (isRight: boolean, cannot: string, must: string, received = "none") =>
+    assertInput(isRight, cannot, must, received, TypeError);
+  const { text, tokens, trace, model } = given,
+    hasBoth = text !== undefined && tokens !== undefined;
+  check(!hasBoth, "train", "the data must come from one file", "--text and --tokens");
+  const hasTokens = tokens !== undefined || given["token-lengths"] === undefined;
+  check(hasTokens, "train", "--tokens must name the file that --token-lengths is of");
+  const hasTrace = trace !== undefined || !given["trace-steps"];
+  check(hasTrace, "trace", "--trace must name the file for --trace-steps");
   const own = (Object.keys(ONNX_FLAGS) as (keyof typeof ONNX_FLAGS)[]).find((flag) => given[flag]);
-  if (own !== undefined && !isOnnxFile(given.model)) {
-    throw new TypeError(
-      `Cannot use --${own}: --model must name an ONNX file, which ends in .onnx, received ${
-        given.model ?? "none"
-      }`,
-    );
-  }
+  const mustBeOnnx = "--model must name an ONNX file, which ends in .onnx";
+  check(own === undefined || isOnnxFile(model), `use --${own}`, mustBeOnnx, model);
   const lone = (["dashboard-stay", "dashboard-port"] as const).find((flag) => given[flag]);
-  if (lone !== undefined && !given.dashboard) {
-    throw new TypeError(
-      `Cannot show a dashboard: --dashboard must be given with --${lone}, received none`,
-    );
-  }
+  const isShown = lone === undefined || given.dashboard === true;
+  check(isShown, "show a dashboard", `--dashboard must be given with --${lone}`);
 }
 
 /** Flags with the tokenizer that was found; no path is remembered among them. */

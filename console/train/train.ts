@@ -225,9 +225,8 @@ async function readRun(args: readonly string[]) {
     const parts = await importComponents(request), task = await taskOf(request, parts);
     if (choices.length < 2 || canHold(request, parts, task)) return { request, parts, task };
     if (++i === choices.length) {
-      throw new RangeError(
-        `Cannot choose a schedule: one of ${choices.length} must fit the layers of the model and --memory-limit, received none that does`,
-      );
+      const must = `one of ${choices.length} must fit the layers of the model and --memory-limit`;
+      throw refusal("choose a schedule", must, "none that does");
     }
     request = await readTrainFlags(args, choices[i]);
   }
@@ -265,9 +264,8 @@ function optionsOf(
   const { flags } = request, { heldOut } = task, asked = flags["eval-every"];
   const every = asked ?? (flags.json || flags.tokens || !heldOut ? undefined : 50);
   if (every && !heldOut) {
-    throw new TypeError(
-      `Cannot evaluate on ${parts.data.value.name}: --eval-every must be left out, because it has no held-out data, received ${every}`,
-    );
+    const must = "--eval-every must be left out, because it has no held-out data";
+    throw refusal(`evaluate on ${parts.data.value.name}`, must, every, TypeError);
   }
   if (!every) refuseWithoutEvaluations(flags, heldOut ? undefined : parts.data.value.name);
   if (flags["keep-best"] && directory === undefined) {

@@ -193,12 +193,9 @@ export const completionCommand = (commands: () => readonly CommandSyntax[]): Com
     takesWords: true,
     run: ({ words }) => {
       const [shell = ""] = words, names = Object.keys(SHELLS);
-      ensure(
-        words.length === 1 && Object.hasOwn(SHELLS, shell),
-        `Cannot complete: the shell must be one of ${names.join(", ")}, received ${
-          quoted(words.join(" "))
-        }${suggest(shell, names)}`,
-      );
+      const must = `the shell must be one of ${names.join(", ")}`;
+      const received = `${quoted(words.join(" "))}${suggest(shell, names)}`;
+      ensure(words.length === 1 && Object.hasOwn(SHELLS, shell), "complete", must, received);
       print(SHELLS[shell]!(commands()));
       return 0;
     },

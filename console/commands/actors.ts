@@ -138,13 +138,12 @@ export const actorsCommand: Command = defineCommand({
   takesWords: true,
   run: async ({ words: [what = "", ...names], flags }, { begin }) => {
     checkWord("actors", what, Object.keys(ACTORS_WORDS));
-    const [least, most] = ACTORS_WORDS[what]!,
-      must = least === most ? least : `${least} or ${most}`;
-    ensure(
-      names.length >= least && names.length <= most,
-      `Cannot ${what}: the number of words after it must be ${must}, received ${names.length}; ` +
-        "run with --help to see which",
-    );
+    const [least, most] = ACTORS_WORDS[what]!, count = names.length;
+    const must = `the number of words after it must be ${
+      least === most ? least : `${least} or ${most}`
+    }`;
+    const received = `${count}; run with --help to see which`;
+    ensure(count >= least && count <= most, what, must, received);
     const [name = "", specifier = ""] = names;
     if (what === "inspect") await inspect(name, flags, begin);
     else if (what === "add") await add(name, specifier, flags, begin);

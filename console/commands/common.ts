@@ -6,6 +6,7 @@
 
 import { readListOf } from "../../actors/options/limits.ts";
 import { suggest } from "../../actors/options/option.ts";
+import { refusal } from "../../kernels/internal.ts";
 import type { CommandContext } from "../command.ts";
 import {
   type CommandSyntax,
@@ -62,10 +63,8 @@ export function defineCommand<const T extends Flags>(
       if (needsArguments && args.length === 0) return print(helpOf(all)), 0;
       if (answersItself(args, all)) return 0;
       const [first = ""] = args;
-      ensure(
-        subject === undefined || !first.startsWith("-"),
-        `Cannot ${syntax.name}: the first argument must be ${subject}, received ${first}`,
-      );
+      const must = `the first argument must be ${subject}`;
+      ensure(subject === undefined || !first.startsWith("-"), syntax.name, must, first);
       const parsed = subject === undefined
         ? parseArguments(args, flags, syntax)
         : { words: [first], flags: parseFlags(args.slice(1), flags) };
@@ -75,13 +74,15 @@ export function defineCommand<const T extends Flags>(
   };
 }
 
-/** Throws an error unless a condition holds. */
+/** Throws a refusal of arguments unless a condition holds. */
 export function ensure(
   condition: unknown,
-  message: string,
+  cannot: string,
+  must: string,
+  received: unknown = "none",
   Kind: ErrorConstructor = TypeError,
 ): asserts condition {
-  if (!condition) throw new Kind(message);
+  if (!condition) throw refusal(cannot, must, received, Kind);
 }
 
 /** Checks the number of words after a command. */
@@ -93,7 +94,7 @@ export function checkCount(
 ): void {
   const must = most === least ? least : `from ${least} to ${most}`;
   const isRight = received >= least && received <= most;
-  ensure(isRight, `Cannot ${cannot}: the number of ${what} must be ${must}, received ${received}`);
+  ensure(isRight, cannot, `the number of ${what} must be ${must}`, received);
 }
 
 /** Checks the first word after a command. */
@@ -103,9 +104,9 @@ export function checkWord(
   words: readonly string[],
   must = `one of ${words.join(", ")}`,
 ): void {
-  const near = suggest(word, words);
-  const isKnown = words.includes(word);
-  ensure(isKnown, `Cannot run ${quoted(`${command} ${word}`)}: it must be ${must}${near}`);
+  if (words.includes(word)) return;
+  const near = suggest(word, words), called = quoted(`${command} ${word}`);
+  throw new TypeError(`Cannot run ${called}: it must be ${must}${near}`);
 }
 
 /** Returns a reader of values from a list, separated by commas. */

@@ -27,10 +27,7 @@ export const dashboardCommand: Command = defineCommand({
   isStrict: true,
   run: async ({ words, flags }, context) => {
     const received = quoted(words.join(" "));
-    ensure(
-      words.length === 1,
-      `Cannot show a run: there must be one folder or name, received ${received}`,
-    );
+    ensure(words.length === 1, "show a run", "there must be one folder or name", received);
     const { followRun } = await import("../dashboard/follow.ts");
     const { serveDashboard } = await import("../dashboard/serve.ts");
     const server = serveDashboard(await followRun(words[0]!), flags.port);

@@ -80,13 +80,11 @@ export const exploreCommand: Command = defineCommand({
   run: async ({ words: [name = ""], flags }, { begin }) => {
     const example = await findExample(name, flags.faults !== undefined);
     const strategy = STRATEGIES[flags.strategy]!();
-    ensure(
-      !strategy.isExhaustive || !flags.faults,
-      `Cannot explore ${name}: --faults must be left out with --strategy ${strategy.name}`,
-    );
-    const must = "--strategy must not be dfs: workers do not expose their whole state";
-    const isTraining = scheduleNames().includes(name);
-    ensure(!strategy.isExhaustive || !isTraining, `Cannot explore ${name}: ${must}`);
+    const must = flags.faults
+      ? `--faults must be left out with --strategy ${strategy.name}`
+      : scheduleNames().includes(name) &&
+        "--strategy must not be dfs: workers do not expose their whole state";
+    if (strategy.isExhaustive && must) throw new TypeError(`Cannot explore ${name}: ${must}`);
     if (flags.journal !== undefined) await checkJournalFile(flags.journal);
     begin();
     const options: ExploreOptions<unknown> = {

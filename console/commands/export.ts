@@ -120,7 +120,7 @@ async function adapted(
   const refusal = has
     ? "its adapter must be merged (--merge) or exported alone (--format peft)"
     : "it must have an adapter for --merge";
-  ensure(has === merge, `Cannot export ${path}: ${refusal}, received ${has ? "neither" : "none"}`);
+  ensure(has === merge, `export ${path}`, refusal, has ? "neither" : "none");
   return merged(model);
 }
 
@@ -130,11 +130,8 @@ async function findForPeft(run: string, { adapter, merge, ema }: ExportFlags): P
   const checkpoint = folder ? undefined : await findCheckpoint("export", "RUN", run, ema);
   const found = folder ?? trainedDecoder("export", checkpoint!), { path, format } = found;
   const model = await withAdapter(found, adapter);
-  ensure(!merge, "Cannot export: --merge must come with --format hf or onnx, received peft");
-  ensure(
-    model.adapter,
-    `Cannot export ${path}: its run must have trained an adapter, received none`,
-  );
+  ensure(!merge, "export", "--merge must come with --format hf or onnx", "peft");
+  ensure(model.adapter, `export ${path}`, "its run must have trained an adapter");
   const { lora, parameters, weights } = model.adapter;
   const exported = {
     ...{ lora, parameters, weights },
@@ -185,9 +182,8 @@ async function findForOnnx(run: string, flags: ExportFlags): Promise<Found> {
   const found = folder ?? modelOf(checkpoint!), isDecoder = found.architecture !== "mlp";
   const model = isDecoder ? await adapted(found, flags) : found;
   const { weights, path } = model, onnx = onnxOf(model);
-  const refusal =
-    `Cannot export ${path}: --model must be left out, as its run trained no ONNX file`;
-  ensure(file === undefined, `${refusal}, received ${quoted(file)}`);
+  const must = "--model must be left out, as its run trained no ONNX file";
+  ensure(file === undefined, `export ${path}`, must, quoted(file));
   const valuesOf = (name: string) => readTensor(weights.get(name)!);
   return { path, write: (out, signal) => writeNewFile(out, onnx.pieces(valuesOf), signal) };
 }
@@ -206,13 +202,11 @@ function refuseAdapter(
 function modelOf(checkpoint: Checkpoint<TensorSource>): TrainedDecoder | TrainedMlp {
   const { path, config: { architecture } } = checkpoint;
   if (architecture === "mlp") return trainedMlp("export", checkpoint);
-  const received = inOneLine(String(architecture).slice(0, 80));
-  ensure(
-    DECODERS.some((known) => known.architecture === architecture),
-    `Cannot export ${path} as ONNX: its model must be gpt, llama or mlp, or that of an ONNX file, ` +
-      `received ${received}; a script can export its own layers with layersOnnx() of @troupe/troupe/kernels`,
-    RangeError,
-  );
+  const isKnown = DECODERS.some((known) => known.architecture === architecture);
+  const must = "its model must be gpt, llama or mlp, or that of an ONNX file";
+  const remedy = "a script can export its own layers with layersOnnx() of @troupe/troupe/kernels";
+  const received = `${inOneLine(String(architecture).slice(0, 80))}; ${remedy}`;
+  ensure(isKnown, `export ${path} as ONNX`, must, received, RangeError);
   return trainedDecoder("export", checkpoint);
 }
 
@@ -257,15 +251,12 @@ export const exportCommand: Command = defineCommand({
     const { format, out } = given;
     checkCount("export", "runs", words.length, [1]);
     const formats = FLAGS.format.choices.join(", ");
-    ensure(format, `Cannot export: --format must be one of ${formats}, received none`);
+    ensure(format, "export", `--format must be one of ${formats}`);
     const { makes, find } = FORMATS[format];
-    ensure(out !== undefined, `Cannot export: --out must name a new ${makes}, received none`);
+    ensure(out !== undefined, "export", `--out must name a new ${makes}`);
     for (const [name, of] of Object.entries(FORMAT_FLAGS)) {
       const isMisplaced = name in given && format !== of;
-      ensure(
-        !isMisplaced,
-        `Cannot export: --${name} must come with --format ${of}, received ${format}`,
-      );
+      ensure(!isMisplaced, "export", `--${name} must come with --format ${of}`, format);
     }
     await checkNew(out, makes);
     const look = () => find(runPath(words[0]!), flags);

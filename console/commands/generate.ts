@@ -141,15 +141,14 @@ export const generateCommand: Command = defineCommand({
   notes: ["Exit codes: 0 done; 1 it failed; 2 bad input."],
   run: async ({ given, flags }, { begin, signal }) => {
     const { from, tokens, temperature, seed, slide } = flags;
-    ensure(from !== undefined, "Cannot generate: --from must name a checkpoint's folder");
+    if (from === undefined) {
+      throw new TypeError("Cannot generate: --from must name a checkpoint's folder");
+    }
     const found = await findTrainedDecoder("generate", "--from", runPath(from), flags.ema);
     const trained = merged(await withAdapter(found, flags.adapter));
     const { architecture, config } = trained, weights = readTensors(trained.weights);
-    ensure(
-      slide <= config.seq,
-      `Cannot generate: --slide must be at most ${config.seq}, the tokens of its context, received ${slide}`,
-      RangeError,
-    );
+    const most = `--slide must be at most ${config.seq}, the tokens of its context`;
+    ensure(slide <= config.seq, "generate", most, slide, RangeError);
     const tokenizer = flags.ids ? undefined : await tokenizerOf(trained, flags.tokenizer);
     const prompt = await promptOf(given, tokenizer, config.vocab, flags.prompt);
     if (prompt.length > config.seq) {
@@ -178,10 +177,8 @@ async function promptOf(
   vocab: number,
   prompt: string,
 ): Promise<number[]> {
-  ensure(
-    !given.ids || given.prompt === undefined,
-    "Cannot generate: the prompt must be --ids or --prompt, received both",
-  );
+  const must = "the prompt must be --ids or --prompt";
+  ensure(!given.ids || given.prompt === undefined, "generate", must, "both");
   const ids = given.ids ?? await text!.encode(prompt);
   checkTokens(Int32Array.from(ids), vocab);
   return [...ids];
@@ -198,9 +195,8 @@ async function tokenizerOf(
   named: string | undefined,
 ): Promise<Tokenizer | FileTokenizer> {
   const opened = await openTokenizer(named === undefined ? tokenizer : tokenizerSource(named));
-  ensure(
-    opened,
-    `Cannot generate text from ${path}: it has no tokenizer, so --tokenizer must name one, or --ids must give token ids to continue, received neither`,
-  );
+  const must =
+    "it has no tokenizer, so --tokenizer must name one, or --ids must give token ids to continue";
+  ensure(opened, `generate text from ${path}`, must, "neither");
   return opened;
 }

@@ -59,7 +59,7 @@ export const joinCommand: Command = defineCommand({
     checkCount("join", "addresses of a server", words.length, [1]);
     const { "run-name": run, "nats-creds": credentials, "join-timeout": seconds } = flags;
     checkRunName("join", run);
-    ensure(credentials, "Cannot join: --nats-creds must name a file, received none");
+    ensure(credentials, "join", "--nats-creds must name a file");
     begin("");
     await lendHost({
       ...{ url: words[0]!, run, credentials, signal, announce: printError },
@@ -70,12 +70,9 @@ export const joinCommand: Command = defineCommand({
 });
 
 function checkRunName(cannot: string, name: string | undefined): asserts name is string {
-  ensure(
-    name !== undefined && isRunName(name),
-    `Cannot ${cannot}: --run-name must be at most 64 letters, digits, - and _, received ${
-      name === undefined ? "none" : quoted(name)
-    }`,
-  );
+  const must = "--run-name must be at most 64 letters, digits, - and _";
+  const received = name === undefined ? "none" : quoted(name);
+  ensure(name !== undefined && isRunName(name), cannot, must, received);
 }
 
 const CREDS_FLAGS = {
@@ -113,7 +110,7 @@ export const natsCommand: Command = defineCommand({
     checkRunName("write credentials", run);
     const isAddress = /^[\w.:[\]-]+:\d+$/.test(listen) && URL.canParse(`nats://${listen}`);
     const must = "--listen must be an address and a port, such as 0.0.0.0:4222";
-    ensure(isAddress, `Cannot write credentials: ${must}, received ${quoted(listen)}`);
+    ensure(isAddress, "write credentials", must, quoted(listen));
     await checkNew(out, "folder");
     begin();
     const { server, members } = await makeCredentials(run, hosts, listen);

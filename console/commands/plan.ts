@@ -54,12 +54,9 @@ export const planCommand: Command = defineCommand({
   takesWords: true,
   run: async ({ flags, words, args }, context) => {
     const rank = rankOf(words, flags);
-    ensure(
-      flags.profile !== undefined,
-      `Cannot plan: --profile must name the profile of a machine, received none; ${
-        commandLine("profile", "--out FILE")
-      } measures it`,
-    );
+    const must = "--profile must name the profile of a machine";
+    const received = `none; ${commandLine("profile", "--out FILE")} measures it`;
+    ensure(flags.profile !== undefined, "plan", must, received);
     const profile = readProfile(flags.profile);
     const model = await plannedModel(args, profile, flags.profile);
     const shown = (
@@ -87,19 +84,15 @@ function rankOf(words: readonly string[], { emit, count }: PlanFlags): number {
   const [word, ...more] = words;
   if (word === undefined) return 1;
   const rank = /^\d{1,4}$/.test(word) ? Number(word) : 0;
-  ensure(
-    emit && more.length === 0 && rank >= 1 && rank <= count,
-    `Cannot plan: arguments must be flags, or with --emit a rank from 1 to ${count}, received ${
-      quoted(words.join(" "))
-    }`,
-  );
+  const must = `arguments must be flags, or with --emit a rank from 1 to ${count}`;
+  const received = quoted(words.join(" "));
+  ensure(emit && more.length === 0 && rank >= 1 && rank <= count, "plan", must, received);
   return rank;
 }
 
 function emitted({ best }: RunPlan, { model }: PlanFacts, rank: number): string {
   const run = best[rank - 1];
-  const must = `its rank must be from 1 to ${best.length}, received ${rank}`;
-  ensure(run, `Cannot emit a plan: ${must}`, RangeError);
+  ensure(run, "emit a plan", `its rank must be from 1 to ${best.length}`, rank, RangeError);
   return trainCommandLine(model, run);
 }
 
@@ -116,12 +109,9 @@ function planOf(
   const { machine, source, layers } = profile, links = Object.keys(profile.links);
   const { batch, devices = machine.cores, lose: losses = 0 } = flags;
   const { "memory-limit": memoryLimitBytes = machine.memoryBytes } = flags;
-  ensure(batch, "Cannot plan: --batch must be the samples of a step, received none");
-  ensure(!losses || !flags.emit, "Cannot plan: --lose must come without --emit, received both");
-  ensure(
-    losses < devices,
-    `Cannot plan: --lose must be below the ${devices} workers, received ${losses}`,
-  );
+  ensure(batch, "plan", "--batch must be the samples of a step");
+  ensure(!losses || !flags.emit, "plan", "--lose must come without --emit", "both");
+  ensure(losses < devices, "plan", `--lose must be below the ${devices} workers`, losses);
   const deviceNames = [...new Set(layers.map((one) => one.device))];
   const link = links.includes("worker") ? "worker" : links[0];
   const { jitter } = flags;
@@ -195,11 +185,8 @@ export const SCHEDULES: readonly string[] = scheduleDefinitions.map(({ name }) =
 /** Returns a name if the profile has it. */
 function oneOf(what: string, name = "none", names: readonly string[]): string {
   const received = names.map(quoted).join(", ") || "none";
-  ensure(
-    names.includes(name),
-    `Cannot plan: the profile must have the ${what} ${quoted(name)}, received ${received}`,
-    RangeError,
-  );
+  const must = `the profile must have the ${what} ${quoted(name)}`;
+  ensure(names.includes(name), "plan", must, received, RangeError);
   return name;
 }
 

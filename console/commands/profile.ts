@@ -156,10 +156,8 @@ async function findModel(flags: ProfileFlags, given: GivenProfileFlags): Promise
   const { value: part } = await importComponent(found);
   const unknown = part.sizes?.find((name) => !Object.hasOwn(DATA_SIZES, name));
   const known = Object.keys(DATA_SIZES).join(", ");
-  ensure(
-    unknown === undefined,
-    `Cannot measure ${part.name}: sizes of its data must be among ${known}, received ${unknown}`,
-  );
+  const must = `sizes of its data must be among ${known}`;
+  ensure(unknown === undefined, `measure ${part.name}`, must, unknown);
   const sizes = sizesOfFlags(flags), { vocab } = sizes;
   const data = { ...DATA_SIZES, ...vocab !== undefined && { vocab } };
   const read = new Set<unknown>();
@@ -195,13 +193,10 @@ const TRANSPORTS: Readonly<Record<string, string>> = {
  * @throws {TypeError} if the samples of a micro-batch are unknown or ambiguous.
  */
 function tracedProfile(path: string, given: readonly number[] = []): Profile {
-  const check = (isKnown: boolean, which = "") =>
-    ensure(
-      isKnown,
-      `Cannot take costs from a trace: --micro-batch-size must be that of its run${which}, received ${
-        given.join(",") || "none"
-      }`,
-    );
+  const check = (isKnown: boolean, which = "") => {
+    const must = `--micro-batch-size must be that of its run${which}`;
+    ensure(isKnown, "take costs from a trace", must, given.join(",") || "none");
+  };
   check(given.length < 2);
   const { head, steps } = openTrace(path), { about, replicas, runtime } = head;
   if (!about || about.parameters.length === 0) {
@@ -254,21 +249,14 @@ export const profileCommand: Command = defineCommand({
       refuseOthers("check", ["device", "workers", "json", "seed"], given);
       return await check(flags, context);
     }
-    const subcommand = inOneLine(`profile ${words.join(" ")}`);
-    ensure(
-      word === undefined,
-      `Cannot run "${subcommand}": it must be check, or flags alone${
-        suggest(`${word}`, ["check"])
-      }`,
-    );
-    ensure(
-      flags.seed === undefined,
-      `Cannot make a profile: --seed must come with check, received ${flags.seed} alone`,
-    );
-    ensure(
-      flags.out !== undefined || flags.json,
-      "Cannot make a profile: --out must name its file, or --json print it, received neither",
-    );
+    if (word !== undefined) {
+      const called = inOneLine(`profile ${words.join(" ")}`), near = suggest(word, ["check"]);
+      throw new TypeError(`Cannot run "${called}": it must be check, or flags alone${near}`);
+    }
+    const { seed, out, json } = flags, cannot = "make a profile";
+    ensure(seed === undefined, cannot, "--seed must come with check", `${seed} alone`);
+    const must = "--out must name its file, or --json print it";
+    ensure(out !== undefined || json, cannot, must, "neither");
     if (flags["from-trace"] === undefined) return await measure(flags, given, context);
     const read = ["from-trace", "micro-batch-size", "out", "json"];
     refuseOthers("take costs from a trace", read, given);
@@ -360,12 +348,9 @@ async function meterOptions(
 
 function workersOf({ workers }: ProfileFlags): number {
   const cores = navigator.hardwareConcurrency;
-  ensure(
-    workers === undefined || workers <= cores,
-    `Cannot measure: --workers must be at most the ${cores} cores of this machine, as more of them ` +
-      `would wait for each other, received ${workers}`,
-    RangeError,
-  );
+  const must = `--workers must be at most the ${cores} cores of this machine, ` +
+    "as more of them would wait for each other";
+  ensure(workers === undefined || workers <= cores, "measure", must, workers, RangeError);
   return workers ?? cores;
 }
 

@@ -310,11 +310,9 @@ async function oneActor(journal: Journal, id: string, module?: string): Promise<
 /** Returns how a worker of a black box is replayed. */
 function boxedWorker(path: string, flags: ReplayFlags): BoxedWorker {
   const { actor, module, until } = flags;
-  ensure(actor, "Cannot replay a black box: --actor must name a worker, received none");
-  ensure(
-    module === undefined && until === undefined,
-    "Cannot replay a black box: --module and --until must be left out, received one",
-  );
+  ensure(actor, "replay a black box", "--actor must name a worker");
+  const hasOther = module !== undefined || until !== undefined;
+  ensure(!hasOther, "replay a black box", "--module and --until must be left out", "one");
   const limits = { trusted: TRUSTED, hangMs: HANG_MS };
   return {
     ...{ path, actor, limits, mayHaveChanged: flags["code-changed"] ?? false },
@@ -336,10 +334,7 @@ function boxedWorker(path: string, flags: ReplayFlags): BoxedWorker {
 
 function readSpec(text: string): ActorSpec<unknown, Message> {
   const [file, name] = text.split("#");
-  ensure(
-    file && name,
-    `Cannot replay: --module must be like actors.ts#counter, received ${text}`,
-  );
+  ensure(file && name, "replay", "--module must be like actors.ts#counter", text);
   return { module: new URL(file, `file://${Deno.cwd()}/`).href, export: name };
 }
 
@@ -347,14 +342,13 @@ function readSpec(text: string): ActorSpec<unknown, Message> {
 async function knownActor(journal: Journal, id: string) {
   const { steps, payloads } = journal, first = steps.find(({ actor }) => actor === id);
   const ids = [...new Set(steps.map(({ actor }) => actor))].join(", ");
-  ensure(first, `Cannot replay: --actor must be one of ${ids}, received ${id}`, RangeError);
-  ensure(
-    payloads.size > 0,
-    `Cannot replay ${id} alone: the journal must keep messages, as with --journal-messages`,
-    RangeError,
-  );
+  ensure(first, "replay", `--actor must be one of ${ids}`, id, RangeError);
+  if (payloads.size === 0) {
+    const must = "the journal must keep messages, as with --journal-messages";
+    throw new RangeError(`Cannot replay ${id} alone: ${must}`);
+  }
   const factory = await singleActorFactory(payloadOf(journal, first));
-  ensure(factory, `Cannot replay ${id}: --module must name its module, received none`);
+  ensure(factory, `replay ${id}`, "--module must name its module");
   return factory;
 }
 
@@ -424,12 +418,9 @@ async function replayTraining(
       },
     );
     if (!failure) return `${steps} steps as recorded, hash ${hash}`;
-    const isCut = failure.kind === "deadlock";
-    ensure(
-      isCut,
-      `${steps} steps are as recorded; then the run failed: ${failure.message}`,
-      Error,
-    );
+    if (failure.kind !== "deadlock") {
+      throw new Error(`${steps} steps are as recorded; then the run failed: ${failure.message}`);
+    }
     return `${steps} steps as recorded; there the journal ends, as its program was killed`;
   } finally {
     await Deno.remove(out, { recursive: true });
@@ -541,11 +532,12 @@ function readRecordedRun({ header: { configuration } }: Journal) {
   const recorded = isObject(configuration) ? configuration : {};
   const { train, explore, ...read } = checkData(CANNOT, RECORDED, recorded, OF_JOURNAL);
   if (train !== undefined) return { kind: "training", args: train } as const;
-  ensure(
-    explore !== undefined,
-    "Cannot replay the whole run: the journal must be one of train or explore; use --actor, or " +
-      "replayJournal in your own program",
-  );
+  if (explore === undefined) {
+    const remedy = "use --actor, or replayJournal in your own program";
+    throw new TypeError(
+      `Cannot replay the whole run: the journal must be one of train or explore; ${remedy}`,
+    );
+  }
   const { configuration: inner } = read, faults = read.faults as readonly Fault[];
   return scheduleNames().includes(explore)
     ? { kind: "simulated", plan: readPlan(explore, inner), faults } as const
@@ -560,11 +552,7 @@ function readPlan(schedule: string, configuration: unknown): SimulatedTrainingOp
   // The largest defaults.
   const { workers = 4, microBatches = 8, replicas = 2, steps = 1 } = plan;
   const product = workers * microBatches * replicas * steps;
-  ensure(
-    product <= MAX_REHEARSED,
-    `Cannot replay: ${Object.keys(sizes).join(" × ")} of the journal must be at most ` +
-      `${MAX_REHEARSED}, received ${product}`,
-    RangeError,
-  );
+  const must = `${Object.keys(sizes).join(" × ")} of the journal must be at most ${MAX_REHEARSED}`;
+  ensure(product <= MAX_REHEARSED, "replay", must, product, RangeError);
   return plan;
 }

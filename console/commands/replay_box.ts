@@ -127,17 +127,16 @@ export async function replayWorker(
   const records = box.last.get(actor)!.filter(({ segment }) =>
     segment >= (start?.since ?? Infinity)
   );
-  ensure(start && records.length > 0, `Cannot replay ${actor}: a step must have begun`, RangeError);
+  if (!start || records.length === 0) {
+    throw new RangeError(`Cannot replay ${actor}: a step must have begun`);
+  }
   boxed.argumentsOf(box.facts.train, false);
   begin();
   const from = start.step + records[0]!.segment - 1, to = start.step + records.at(-1)!.segment;
   const again = new Rerunner(actor), failure = await repeatSteps(boxed, box, again, from, to);
   const { messages, computed, missing } = messagesTo(records, again.messages, start.step);
-  ensure(
-    messages.length > 2,
-    `Cannot replay ${actor}: the run must begin again; ${failure}`,
-    Error,
-  );
+  const isBegun = messages.length > 2;
+  if (!isBegun) throw new Error(`Cannot replay ${actor}: the run must begin again; ${failure}`);
   const answers = new Answers(actor, recordsOf(box)), shown: string[] = [];
   const factory = await singleActorFactory(messages[0]!.message);
   const error = await playAlone(factory!, messages, limits, ({ to, value }) => {
@@ -166,16 +165,16 @@ export async function replayWorker(
 
 function checkRun({ facts, last }: BlackBox, { actor, mayHaveChanged }: BoxedWorker): void {
   const workers = [...last.keys()], { package: version } = facts;
+  const cannot = "replay a black box", isSame = mayHaveChanged || version === packageVersion;
   ensure(
     last.has(actor),
-    `Cannot replay a black box: --actor must be one of ${workers.join(", ")}, received ${actor}`,
+    cannot,
+    `--actor must be one of ${workers.join(", ")}`,
+    actor,
     RangeError,
   );
-  ensure(
-    mayHaveChanged || version === packageVersion,
-    `Cannot replay a black box: its package version must be ${packageVersion}, received ${version}`,
-    RangeError,
-  );
+  const must = `its package version must be ${packageVersion}`;
+  ensure(isSame, cannot, must, version, RangeError);
 }
 
 /** Runs the program from the newest checkpoint to the end of step `to`; returns its failure. */
@@ -201,7 +200,7 @@ async function repeatSteps(
     let resume = checkpoint && join(folder, checkpoint.name);
     if (at < from) {
       const failure = await again.run(rerun, argumentsIn("before", resume), at, from, false);
-      ensure(!failure, `Cannot repeat steps ${at + 1} to ${from}: ${failure}`, Error);
+      if (failure) throw new Error(`Cannot repeat steps ${at + 1} to ${from}: ${failure}`);
       resume = join(temporary, "before");
     }
     return await again.run(rerun, argumentsIn("after", resume), from, to, true);

@@ -83,7 +83,7 @@ export const plotCommand: Command = defineCommand({
   takesWords: true,
   run: async ({ flags, words }, { begin }) => {
     const count = words.length;
-    ensure(count === 1, `Cannot plot: one run must be named, received ${count}`);
+    ensure(count === 1, "plot", "one run must be named", count);
     checkPicture(flags.out);
     const curves = readCurves(await readRun(words[0]!), flags.metric);
     begin();
@@ -108,9 +108,9 @@ export const runsCommand: Command = defineCommand({
   takesWords: true,
   run: async ({ flags, words }, { begin }) => {
     const [folder = RUNS_FOLDER] = words, received = words.map(inOneLine).join(" ");
-    ensure(words.length < 2, `Cannot list runs: one folder may be named, received ${received}`);
-    const path = runPath(folder), must = `${inOneLine(folder)} must be a folder, received none`;
-    ensure(words.length === 0 || existsSync(path), `Cannot list runs: ${must}`);
+    ensure(words.length < 2, "list runs", "one folder may be named", received);
+    const path = runPath(folder), isThere = words.length === 0 || existsSync(path);
+    ensure(isThere, "list runs", `${inOneLine(folder)} must be a folder`);
     const paths = await runsIn(path);
     begin();
     const summaries: RunSummary[] = [];

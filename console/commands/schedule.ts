@@ -113,11 +113,8 @@ export function scheduleCommand(
   }
   const flags = parseScheduleFlags(args), { out, words } = flags, [name = ""] = words;
   const received = quoted(words.join(" "));
-  ensure(
-    words.length === 1 || name === "compare",
-    `Cannot show a schedule: there must be one name, list, jitter or compare beside the flags, ` +
-      `received ${received}`,
-  );
+  const must = "there must be one name, list, jitter or compare beside the flags";
+  ensure(words.length === 1 || name === "compare", "show a schedule", must, received);
   const output = Object.hasOwn(SUBCOMMANDS, name)
     ? SUBCOMMANDS[name]!(flags, context)
     : oneSchedule(name, flags, context);
@@ -187,12 +184,9 @@ function showSchedule(
     case "csv":
       return formatCsv(lists);
     case "pytorch":
-      ensure(
-        updates === "flush",
-        `Cannot write lists for PyTorch: the weights must change after the step, received ${name}, ` +
-          `whose updates are ${updates}`,
-        RangeError,
-      );
+      const must = "the weights must change after the step";
+      const received = `${name}, whose updates are ${updates}`;
+      ensure(updates === "flush", "write lists for PyTorch", must, received, RangeError);
       return formatTorchCsv(lists);
     case "trace":
       return formatTrace(analysis);
@@ -284,10 +278,8 @@ function optionsFor(name: string, flags: ScheduleFlags): ScheduleOptions {
 function requiredOptions({ options }: ScheduleFlags): ScheduleOptions {
   const { workers, microBatches } = options;
   const missing = workers === undefined ? "--workers" : "--micro-batches";
-  ensure(
-    workers !== undefined && microBatches !== undefined,
-    `Cannot make a schedule: ${missing} must be given, received none`,
-  );
+  const must = `${missing} must be given`;
+  ensure(workers !== undefined && microBatches !== undefined, "make a schedule", must);
   return { ...options, workers, microBatches };
 }
 
@@ -300,16 +292,13 @@ function checkSizes(
   microBatches: number | undefined,
 ): void {
   for (
-    const [flag, must, received] of [
+    const [flag, size, received] of [
       ["workers", held.workers, workers],
       ["micro-batches", held.microBatches, microBatches],
     ] as const
   ) {
-    ensure(
-      received === undefined || received === must,
-      `Cannot ${cannot}: --${flag} must be ${must}, as in ${file}, or left out, received ${received}`,
-      RangeError,
-    );
+    const must = `--${flag} must be ${size}, as in ${file}, or left out`;
+    ensure(received === undefined || received === size, cannot, must, received, RangeError);
   }
 }
 
@@ -318,7 +307,9 @@ function readSchedule(
   { options }: ScheduleFlags,
   { readTextFile }: ScheduleCommandContext,
 ): Schedule {
-  ensure(readTextFile, `Cannot read ${path}: the command must be given a way to read files`);
+  if (!readTextFile) {
+    throw new TypeError(`Cannot read ${path}: the command must be given a way to read files`);
+  }
   const name = path.replace(/^.*[\\/]/s, "").replace(/\.csv$/, "").replace(/\p{Cc}/gu, "?");
   const schedule = scheduleFromLists(name, parseCsv(readTextFile(path)));
   const { workers, microBatches, ...others } = options;
@@ -338,10 +329,8 @@ type Given = GivenFlags<typeof SCHEDULE_FLAGS> & { readonly "micro-batches"?: nu
  * @throws {TypeError} if a schedule is named as well.
  */
 export function readScheduleFile(path: string, text: string, given: Given): ListedSchedule {
-  ensure(
-    given.schedule === undefined,
-    "Cannot train: the schedule must come from one place, received --schedule and --schedule-file",
-  );
+  const must = "the schedule must come from one place";
+  ensure(given.schedule === undefined, "train", must, "--schedule and --schedule-file");
   const name = inOneLine(basename(path).replace(/\.csv$/, ""));
   const schedule = scheduleFromLists(name, parseCsv(text));
   assertValid(schedule);
@@ -416,10 +405,7 @@ function isJson(
   format: ScheduleFlags["format"],
   known = "grid or json",
 ): boolean {
-  ensure(
-    ["grid", "json"].includes(format),
-    `Cannot show ${what}: its --format must be ${known}, received ${format}`,
-    RangeError,
-  );
+  const must = `its --format must be ${known}`;
+  ensure(["grid", "json"].includes(format), `show ${what}`, must, format, RangeError);
   return format === "json";
 }

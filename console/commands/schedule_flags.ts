@@ -75,11 +75,8 @@ export function choiceOf(
   const { jitter = ASSUMED.jitter, "activation-limit": activationLimit } = flags;
   if (pipelineLimit !== "auto" && order !== "auto") return undefined;
   const flag = order === "auto" ? "--order" : "--pipeline-limit";
-  ensure(
-    name === "message-driven",
-    `Cannot use ${flag} auto: the schedule must be message-driven, received ${name}`,
-    RangeError,
-  );
+  const must = "the schedule must be message-driven";
+  ensure(name === "message-driven", `use ${flag} auto`, must, name, RangeError);
   const asked = { ...size, pipelineLimit, order, activationLimit };
   const options = { costs, scenarios: [scenarioOf(jitter)] };
   const trials = tryCandidates(mailboxCandidates(asked), size, options);
@@ -148,7 +145,7 @@ export function trialsOf(flags: ScheduleFlags, size: ScheduleOptions): Trial[] {
   const { limitBy, weightBacklog } = size;
   const candidates = asked.candidates?.split(",").map((name) => {
     const candidate = readCandidate(name, size.workers, { limitBy, weightBacklog });
-    ensure(candidate, `Cannot try ${name}: it must be ${CANDIDATES}, received ${name}`, RangeError);
+    ensure(candidate, `try ${name}`, `it must be ${CANDIDATES}`, name, RangeError);
     return candidate;
   });
   return tryCandidates(
@@ -303,10 +300,8 @@ function memoryBudgetOf(flags: GivenFlags<typeof MEMORY_FLAGS>): MemoryBudget | 
     message: flags["message-bytes"],
   };
   if (Object.values(bytes).some((one) => one !== undefined)) return { bytes, limitBytes };
-  ensure(
-    limitBytes === undefined,
-    "Cannot limit memory: --weight-bytes or --activation-bytes must be given beside --memory-limit, received neither",
-  );
+  const must = "--weight-bytes or --activation-bytes must be given beside --memory-limit";
+  ensure(limitBytes === undefined, "limit memory", must, "neither");
 }
 
 /** Returns a table of the peak bytes of workers. */
@@ -540,15 +535,11 @@ export function parseScheduleFlags(args: readonly string[]) {
   const { costs: _, ...options } = scheduleOptionsOf(flags);
   const { "skip-edges": edges, "skip-send": skip, draws, out } = flags;
   const { format = formatIn(out) ?? "grid" } = flags;
-  ensure(
-    skip === undefined || edges !== undefined,
-    "Cannot use --skip-send: --skip-edges must be given, received none",
-  );
+  const must = "--skip-edges must be given";
+  ensure(skip === undefined || edges !== undefined, "use --skip-send", must);
   const varying = Object.keys(VARYING_FLAGS).find((name) => flags[name as "seed"] !== undefined);
-  ensure(
-    varying === undefined || words[0] === "jitter",
-    `Cannot use --${varying}: the command must be troupe schedule jitter, received ${words[0] ?? "none"}`,
-  );
+  const here = "the command must be troupe schedule jitter";
+  ensure(varying === undefined || words[0] === "jitter", `use --${varying}`, here, words[0]);
   const sizes = { workers: flags.workers, microBatches: flags["micro-batches"] };
   const hasBytes = edges?.some(({ bytes }) => bytes !== undefined);
   return {

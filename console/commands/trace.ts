@@ -220,9 +220,12 @@ async function openRunTrace(named: string): Promise<TraceReader> {
   const { path, record } = await readRun(named), file = join(path, RUN_FILES.timeline);
   const steps = () => readTimeline(file).map(({ record }) => record).filter(isStep);
   const [first] = steps().take(1);
+  const must = "its run must have --trace or --dashboard";
   ensure(
     record && first && first.traces.length % record.plan.replicas === 0,
-    `Cannot sum up ${quoted(path)}: its run must have --trace or --dashboard, received no steps`,
+    `sum up ${quoted(path)}`,
+    must,
+    "no steps",
     RangeError,
   );
   const { model, plan: { schedule, runtime, replicas } } = record, workers = first.traces.length;
@@ -251,7 +254,7 @@ export function summarizeTrace({ head, steps }: TraceReader, path: string) {
     seen.push(step);
     for (const worker of workers) sums[worker.worker]!.add(worker);
   }
-  ensure(seen.length > 0, `Cannot sum up ${path}: it must have a step`, SyntaxError);
+  if (seen.length === 0) throw new SyntaxError(`Cannot sum up ${path}: it must have a step`);
   const { model, schedule, runtime, replicas } = head;
   return {
     ...{ model, schedule, runtime, replicas },

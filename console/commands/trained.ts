@@ -159,11 +159,10 @@ export function keptTokenizer(
   if (config.tokenizer !== TOKENIZER_FILE) return undefined;
   const { tokenizer } = (config.files ?? {}) as { tokenizer?: unknown };
   const { sha256 } = (tokenizer ?? {}) as { sha256?: unknown };
-  const refusal = `Cannot read ${path}: its tokenizer must have a SHA-256`;
-  ensure(
-    typeof sha256 === "string" && /^[0-9a-f]{64}$/.test(sha256),
-    `${refusal}, received ${quoted(tokenizer)}`,
-  );
+  if (typeof sha256 !== "string" || !/^[0-9a-f]{64}$/.test(sha256)) {
+    const must = "its tokenizer must have a SHA-256";
+    throw refusal(`read ${path}`, must, quoted(tokenizer), TypeError);
+  }
   const full = resolve(path), folders = stepFolder(basename(full)) ? [full, dirname(full)] : [full];
   return { paths: folders.map((folder) => join(folder, TOKENIZER_FILE)), sha256 };
 }
@@ -176,12 +175,10 @@ export function keptTokenizer(
  */
 export function readTokenizerFile({ paths, sha256 }: TokenizerPlaces): TokenizerFile {
   const problems = paths.map((path) => inputFileProblem(path, TOKENIZER_BYTES_MAX));
-  const path = paths[problems.indexOf(undefined)], received = quoted(paths.at(-1));
-  ensure(
-    path !== undefined,
-    `Cannot read a tokenizer: it must be bytes, gpt2, or a ${TOKENIZER_FILE} that can be read, ` +
-      `received ${received} (${problems.at(-1)}); --tokenizer names it`,
-  );
+  const path = paths[problems.indexOf(undefined)];
+  const readable = `it must be bytes, gpt2, or a ${TOKENIZER_FILE} that can be read`;
+  const received = `${quoted(paths.at(-1))} (${problems.at(-1)}); --tokenizer names it`;
+  ensure(path !== undefined, "read a tokenizer", readable, received);
   const content = Deno.readFileSync(path);
   const hash = createHash("sha256").update(content).digest("hex");
   const must = `it must be the tokenizer of the run, with SHA-256 ${sha256}`;
@@ -265,10 +262,8 @@ export async function findDecoderFolder(
   if (inputFileProblem(file) !== undefined) return undefined;
   const json = readConfigJson(path);
   if (!isTransformersConfig(json)) return undefined;
-  ensure(
-    !ema,
-    `Cannot read averages from ${path}: it must be a run with --ema, received a model of transformers`,
-  );
+  const must = "it must be a run with --ema";
+  ensure(!ema, `read averages from ${path}`, must, "a model of transformers");
   const format = formatOf(json, file), config = parseConfig(format, json, file);
   return {
     architecture: format.architecture,
@@ -297,10 +292,8 @@ export async function withAdapter(
   folder: string | undefined,
 ): Promise<TrainedDecoder> {
   if (folder === undefined) return model;
-  const { format, config, path, adapter } = model, received = quoted(folder);
-  const refusal =
-    `Cannot adapt ${path}: its run must have trained no adapter, received ${received}`;
-  ensure(adapter === undefined, `${refusal} beside one`, RangeError);
+  const { format, config, path, adapter } = model, must = "its run must have trained no adapter";
+  ensure(!adapter, `adapt ${path}`, must, `${quoted(folder)} beside one`, RangeError);
   const lora = readAdapterConfig(folder), parameters = parametersOf(format, config, lora);
   checkLora([...format.parameters(config), ...parameters], format.ties(config), lora);
   const weights = await locateAdapter(folder, parameters);
@@ -341,8 +334,7 @@ export function mergedWeights(
 export function formatOf(json: Readonly<Record<string, unknown>>, file: string): DecoderFormat {
   const format = decoderOf(json), received = quoted(json.model_type);
   const known = DECODERS.map(({ architecture }) => `"${architecture}"`).join(" or ");
-  const refusal = `Cannot read ${file}: its model_type must be ${known}`;
-  ensure(format, `${refusal}, received ${received}`, RangeError);
+  ensure(format, `read ${file}`, `its model_type must be ${known}`, received, RangeError);
   return format;
 }
 
@@ -364,11 +356,8 @@ export function trainedDecoder(
   const { path, config: about, state: { weights } } = checkpoint, { architecture } = about;
   const format = DECODERS.find((one) => one.architecture === architecture);
   const received = inOneLine(String(architecture).slice(0, 80));
-  ensure(
-    format,
-    `Cannot ${doing}: the checkpoint must be of a gpt or a llama, received ${received} in ${path}`,
-    RangeError,
-  );
+  const must = "the checkpoint must be of a gpt or a llama";
+  ensure(format, doing, must, `${received} in ${path}`, RangeError);
   const config = configOf(doing, checkpoint, format), tokenizer = tokenizerOf(doing, checkpoint);
   const dropout = shareOf((about.flags as { dropout?: unknown } | undefined)?.dropout);
   const lora = loraOf(checkpoint), own = lora && parametersOf(format, config, lora);
@@ -420,8 +409,8 @@ function configOf(
   const more = OPTIONAL_SIZES[format.architecture]!.filter((name) => config[name] !== undefined);
   const { tie = false } = config, names = [...DECODER_SIZES, ...more];
   const sizes = sizesOf(doing, { path, config }, names);
-  const refusal = `Cannot ${doing} from ${path}: its tie must be true or false`;
-  ensure(typeof tie === "boolean", `${refusal}, received ${quoted(tie)}`, RangeError);
+  const isRight = typeof tie === "boolean", must = "its tie must be true or false";
+  ensure(isRight, `${doing} from ${path}`, must, quoted(tie), RangeError);
   const known = { ...sizes, tie } as unknown as DecoderConfig;
   const all = [...format.parameters(known), ...lora ? parametersOf(format, known, lora) : []];
   checkTensors("weights", all, state.weights, shapes.weights);
@@ -436,12 +425,9 @@ function sizesOf(
 ): Record<string, unknown> {
   return Object.fromEntries(names.map((name) => {
     const size = config[name], mayBreak = NUMBERS.includes(name);
-    const must = `${name} must be a ${mayBreak ? "number" : "whole number"}`;
-    ensure(
-      mayBreak ? typeof size === "number" : Number.isSafeInteger(size),
-      `Cannot ${doing} from ${path}: its ${must}, received ${quoted(size)}`,
-      RangeError,
-    );
+    const isRight = mayBreak ? typeof size === "number" : Number.isSafeInteger(size);
+    const must = `its ${name} must be a ${mayBreak ? "number" : "whole number"}`;
+    ensure(isRight, `${doing} from ${path}`, must, quoted(size), RangeError);
     return [name, size];
   }));
 }
@@ -469,14 +455,9 @@ function tokenizerOf(
   // In Troupe 0.1, tokens of any file have the tokenizer "bytes".
   const isOld = (files?.tokens ?? flags?.tokens) !== undefined && Number(vocab) > BYTES;
   if (tokenizer === "bytes") return isOld ? "none" : tokenizer;
-  const refusal =
-    `Cannot ${doing} from ${path}: its tokenizer must be bytes, gpt2, tokenizer.json or none`;
-  ensure(
-    tokenizer === "gpt2" || tokenizer === "none",
-    `${refusal}, received ${quoted(tokenizer)}`,
-    RangeError,
-  );
-  return tokenizer;
+  if (tokenizer === "gpt2" || tokenizer === "none") return tokenizer;
+  const must = "its tokenizer must be bytes, gpt2, tokenizer.json or none";
+  throw refusal(`${doing} from ${path}`, must, quoted(tokenizer));
 }
 
 /** A trained MLP. */

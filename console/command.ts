@@ -9,7 +9,7 @@
  */
 
 import type { System } from "../actors/runtime/mod.ts";
-import { inputFileProblem } from "../kernels/internal.ts";
+import { assertInput, inputFileProblem } from "../kernels/internal.ts";
 import { openSoFar, type SoFar } from "./so_far.ts";
 import { inOneLine, printError, quoted, showFetches } from "./terminal.ts";
 
@@ -20,12 +20,8 @@ import { inOneLine, printError, quoted, showFetches } from "./terminal.ts";
  */
 export function checkFile(flag: string, path: string, bytesMax?: number): void {
   const problem = inputFileProblem(path, bytesMax);
-  if (problem === undefined) return;
-  throw new TypeError(
-    `Cannot use --${flag}: it must name a file that can be read, received ${
-      quoted(path)
-    } (${problem})`,
-  );
+  const must = "it must name a file that can be read", received = `${quoted(path)} (${problem})`;
+  assertInput(problem === undefined, `use --${flag}`, must, received, TypeError);
 }
 
 /** Constants of POSIX. */

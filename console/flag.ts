@@ -16,7 +16,7 @@ import {
 } from "../actors/options/option.ts";
 import { TRAIN } from "../actors/options/train_table.ts";
 import about from "../deno.json" with { type: "json" };
-import { refusal } from "../kernels/internal.ts";
+import { assertInput, refusal } from "../kernels/internal.ts";
 import { quoted } from "./terminal.ts";
 
 /** Port of the page. */
@@ -340,16 +340,12 @@ function convertNumber(name: string, flag: Flag, raw: string): number {
   const kind = flag.kind as "integer" | "number", { below = Infinity } = flag;
   const [minimum, maximum] = boundsOf(flag);
   const value = DECIMAL[kind].test(raw) ? Number(raw) : NaN;
-  const received = `received ${quoted(raw)}`;
-  if (value > maximum) {
-    throw new RangeError(`Cannot use --${name}: it must be at most ${maximum}, ${received}`);
-  }
+  const cannot = `use --${name}`, isAbove = value > maximum;
+  assertInput(!isAbove, cannot, `it must be at most ${maximum}`, quoted(raw));
   if (value >= minimum && value < below) return value;
   const what = kind === "integer" ? "a whole number" : "a number";
   const limit = below === Infinity ? "" : ` and below ${below}`;
-  throw new RangeError(
-    `Cannot use --${name}: it must be ${what} from ${minimum}${limit}, ${received}`,
-  );
+  throw refusal(cannot, `it must be ${what} from ${minimum}${limit}`, quoted(raw));
 }
 
 /** Output of `--version`. */

@@ -11,7 +11,7 @@ import { existsSync, readFileSync } from "node:fs";
 import { basename, dirname, extname, join } from "node:path";
 import { isObject } from "../actors/options/file_schema.ts";
 import { commandLine } from "../actors/options/limits.ts";
-import { decodeText, refusal } from "../kernels/internal.ts";
+import { assertInput, decodeText, refusal } from "../kernels/internal.ts";
 import { formatTable } from "../schedules/pictures/grid.ts";
 import { checkFile } from "./command.ts";
 import {
@@ -229,13 +229,9 @@ export function readConfigFile(path: string, flags: Flags): ConfigFile {
   const said = hasFlags ? { ...recordOf(record.run), ...recordOf(record.flags) } : record;
   const named = nameFlags(said, flags, where);
   const paths = Object.keys(named).filter((name) => flags[name]!.kind === "path");
-  if (isCheckpoint && paths.length > 0) {
-    throw new TypeError(
-      `Cannot use ${where}: the config of a checkpoint must name no file or folder, received --${
-        paths.join(", --")
-      }`,
-    );
-  }
+  const must = "the config of a checkpoint must name no file or folder";
+  const isWhole = !isCheckpoint || paths.length === 0;
+  assertInput(isWhole, `use ${where}`, must, `--${paths.join(", --")}`, TypeError);
   readKeptFlags(named, flags, where, !isCheckpoint);
   const args = Object.entries(named).map(([name, value]) =>
     typeof value === "boolean" ? `--${value ? "" : "no-"}${name}` : `--${name}=${value}`
@@ -247,11 +243,8 @@ function parseFile(path: string): Values {
   checkFile("config", path, BYTES_MAX);
   const end = extname(path).toLowerCase(), parse = PARSERS[end];
   if (!parse) {
-    throw new TypeError(
-      `Cannot use --config: the name of its file must end in ${
-        Object.keys(PARSERS).join(", ")
-      }, received ${quoted(basename(path))}`,
-    );
+    const must = `the name of its file must end in ${Object.keys(PARSERS).join(", ")}`;
+    throw refusal("use --config", must, quoted(basename(path)), TypeError);
   }
   const text = decodeText(readFileSync(path), inOneLine(path))
     .replace(/^\uFEFF/, ""); // as some editors begin a file
@@ -268,9 +261,8 @@ function parseFile(path: string): Values {
     );
   }
   if (isObject(value)) return value;
-  throw new TypeError(
-    `Cannot read ${inOneLine(path)}: it must be a record of flags, received ${quoted(value)}`,
-  );
+  const must = "it must be a record of flags";
+  throw refusal(`read ${inOneLine(path)}`, must, quoted(value), TypeError);
 }
 
 /** Flags that a file cannot set. For example, only a typed `--overwrite` may remove files. */
@@ -282,11 +274,9 @@ function nameFlags(said: Values, flags: Flags, where: string): Values {
   for (const [key, value] of Object.entries(said)) {
     const { name, means } = spellings.get(dashed(key)) ?? {};
     if (name === undefined || TYPED_ONLY.includes(name)) {
-      throw new TypeError(
-        `Cannot read ${where}: every name in it must be one of the flags, received ${quoted(key)}${
-          name === undefined ? meantFlag(key, flags) : `; --${name} must be typed`
-        }`,
-      );
+      const why = name === undefined ? meantFlag(key, flags) : `; --${name} must be typed`;
+      const must = "every name in it must be one of the flags";
+      throw refusal(`read ${where}`, must, `${quoted(key)}${why}`, TypeError);
     }
     const mayRepeat = flags[name]!.formerly !== undefined && named.get(name) === value;
     if (named.has(name) && !mayRepeat) {
@@ -394,9 +384,8 @@ export function rawArguments(
     },
   });
   const words = parsed._.map(String);
-  if (words.length > 0 && !takesWords) {
-    throw refusal("read flags", "every argument must be a flag", quoted(words[0]!), TypeError);
-  }
+  const isRight = words.length === 0 || takesWords === true;
+  assertInput(isRight, "read flags", "every argument must be a flag", quoted(words[0]), TypeError);
   const values: Record<string, string | true> = {};
   for (const name of names) {
     const raw: unknown = Array.isArray(parsed[name]) ? once(name, parsed[name]) : parsed[name];
@@ -416,12 +405,8 @@ export function rawArguments(
  */
 export function refuseOthers(what: string, read: readonly string[], given: object): void {
   const unread = Object.keys(given).find((name) => !read.includes(name));
-  if (unread === undefined) return;
-  throw new TypeError(
-    `Cannot ${what}: flags must be among ${
-      read.map((name) => `--${name}`).join(", ")
-    }, received --${unread}`,
-  );
+  const must = `flags must be among ${read.map((name) => `--${name}`).join(", ")}`;
+  assertInput(unread === undefined, what, must, `--${unread}`, TypeError);
 }
 
 /** Refuses values such as `--tie=maybe`, which would be parsed as `--tie`. */
@@ -441,11 +426,8 @@ function checkFormer(args: readonly string[], respelled: readonly string[], flag
     if (given.size < 2 || !args.some((one) => dashed(one).split("=")[0] === `--${formerly}`)) {
       continue;
     }
-    throw new TypeError(
-      `Cannot read the flags: --${formerly}, the former name of --${name}, must have its value, received ${
-        inOneLine([...given].join(" "))
-      }`,
-    );
+    const must = `--${formerly}, the former name of --${name}, must have its value`;
+    throw refusal("read the flags", must, inOneLine([...given].join(" ")), TypeError);
   }
 }
 

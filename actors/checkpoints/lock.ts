@@ -303,11 +303,8 @@ export async function claimFolder(directory: string, claim: Claim): Promise<void
     // The oldest last: an interrupted removal leaves an earlier state without gaps.
     for (const { name } of later) await Deno.remove(join(directory, name), { recursive: true });
   } catch (cause) {
-    throw refusal(
-      `overwrite ${directory}`,
-      "its checkpoints must let themselves be removed",
-      cause,
-    );
+    const must = "its checkpoints must let themselves be removed";
+    throw refusal(`overwrite ${directory}`, must, cause);
   }
   await removeFinished(directory);
 }

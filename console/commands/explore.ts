@@ -24,7 +24,7 @@ import { writeJournal } from "../../actors/simulation/journal_writer.ts";
 import { scheduleNames } from "../../schedules/mod.ts";
 import { COMMON_FLAGS } from "../flag.ts";
 import { print, printError } from "../terminal.ts";
-import { type Command, defineCommand, ensure, readSomeOf } from "./common.ts";
+import { type Command, defineCommand, readSomeOf } from "./common.ts";
 
 const STRATEGIES: Readonly<Record<string, () => Strategy>> = {
   portfolio,

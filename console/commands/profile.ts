@@ -313,11 +313,8 @@ function checkOut(path: string): void {
     Deno.openSync(path, { write: true, create: true }).close();
     if (isNew) Deno.removeSync(path);
   } catch (error) {
-    throw refusal(
-      `write the profile to ${inOneLine(path)}`,
-      "it must be a file that can be written",
-      error,
-    );
+    const must = "it must be a file that can be written";
+    throw refusal(`write the profile to ${inOneLine(path)}`, must, error);
   }
 }
 

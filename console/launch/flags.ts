@@ -8,7 +8,7 @@ import { basename, dirname, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { folderEntries, stepFolder, stepFolders } from "../../actors/checkpoints/format.ts";
 import { claimFolder, lockFolder } from "../../actors/checkpoints/lock.ts";
-import { refusal } from "../../kernels/internal.ts";
+import { assertInput, refusal } from "../../kernels/internal.ts";
 import { type CommandSyntax, COMMON_FLAGS, type FlagValues, withDefaults } from "../flag.ts";
 import { parseArguments } from "../parse.ts";
 import { makeRunFolder, nextRunFolder } from "../../actors/run_folder/read.ts";
@@ -139,11 +139,8 @@ export async function readLaunchRequest(
   const { own, command } = splitArguments(args);
   const { flags: given, words } = parseArguments(own, LAUNCH_FLAGS, { takesWords: true });
   const flags = withDefaults(LAUNCH_FLAGS, given), [script] = words;
-  if (words.length > (flags.slurm ? 1 : 0)) {
-    throw new TypeError(
-      `Cannot launch: the command must follow --, received ${words.join(" ")} before it`,
-    );
-  }
+  const hasMore = words.length > (flags.slurm ? 1 : 0), received = `${words.join(" ")} before it`;
+  assertInput(!hasMore, "launch", "the command must follow --", received, TypeError);
   if (script === "") {
     throw new TypeError('Cannot launch: --slurm must be followed by FILE or nothing, received ""');
   }
@@ -170,13 +167,11 @@ async function ofTrain(flags: LaunchFlags, args: readonly string[], made: Dispos
   }
   const ranks = ranksOf(request);
   if (said === undefined && !PLAIN_NAME.test(model)) {
-    throw new TypeError(
-      "Cannot launch: --out must name the folder of checkpoints of your own model, received none",
-    );
+    const must = "--out must name the folder of checkpoints of your own model";
+    throw refusal("launch", must, "none", TypeError);
   }
-  if (flags.ranks !== undefined && flags.ranks !== ranks) {
-    throw refusal("launch", `--ranks must be ${ranks}, as the flags of train say`, flags.ranks);
-  }
+  const isSame = (flags.ranks ?? ranks) === ranks;
+  assertInput(isSame, "launch", `--ranks must be ${ranks}, as the flags of train say`, flags.ranks);
   const out = said ?? newFolder(model, flags, made);
   if (!overwrite) await checkOwn(out, request.flags.resume);
   const chosen = said === undefined ? ["--out", out] : [];
@@ -221,17 +216,13 @@ function ranksOf({ flags: { map, replicas }, schedule }: TrainRequest): number {
 function ofCommand(flags: LaunchFlags, command: readonly string[]) {
   const { ranks, out, "max-restarts": maxRestarts } = flags;
   if (ranks === undefined) {
-    throw refusal(
-      "launch",
-      `--ranks must be the number of ranks of ${command[0]}`,
-      "none",
-      TypeError,
-    );
+    const must = `--ranks must be the number of ranks of ${command[0]}`;
+    throw refusal("launch", must, "none", TypeError);
   }
   if (out === undefined && maxRestarts > 0) {
-    throw new TypeError(
-      "Cannot launch: --out must name the folder to which the command writes checkpoints, or --max-restarts be 0, received neither",
-    );
+    const must =
+      "--out must name the folder to which the command writes checkpoints, or --max-restarts be 0";
+    throw refusal("launch", must, "neither", TypeError);
   }
   return { ranks, command, isTrain: false, out, stallMs: STALL_MS, resume: [], chosen: [] };
 }

@@ -179,11 +179,8 @@ export function readHosts(path: string): readonly ListedHost[] {
     if (name !== undefined && slots !== "0") {
       return [{ name, slots: slots === undefined ? undefined : Number(slots) }];
     }
-    throw new SyntaxError(
-      `Cannot use --hosts: line ${
-        i + 1
-      } must be a host, such as node1, node1:4 or node1 slots=4, received ${quoted(line)}`,
-    );
+    const must = `line ${i + 1} must be a host, such as node1, node1:4 or node1 slots=4`;
+    throw refusal("use --hosts", must, quoted(line), SyntaxError);
   });
   if (hosts.length > 0) return hosts;
   throw new SyntaxError("Cannot use --hosts: its file must name a host, received none");
@@ -359,11 +356,9 @@ async function findMpi(wanted: MpiName | undefined) {
     if (name !== undefined && (wanted ?? name) === name) return { name, command };
   }
   const what = wanted === undefined ? "MPI" : TITLES[wanted];
-  throw new TypeError(
-    `Cannot launch: ${what} must be installed, as by Debian's package ${
-      wanted === "openmpi" ? "openmpi-bin" : "mpich"
-    }, received none of ${COMMANDS.join(", ")} of it`,
-  );
+  const from = wanted === "openmpi" ? "openmpi-bin" : "mpich";
+  const must = `${what} must be installed, as by Debian's package ${from}`;
+  throw refusal("launch", must, `none of ${COMMANDS.join(", ")} of it`, TypeError);
 }
 
 async function whoseIs(command: string): Promise<MpiName | undefined> {

@@ -218,13 +218,8 @@ const ACTIONS_MAX = 2 ** 18;
 export function formatTrace(analysis: Analysis): string {
   const { schedule, makespan, bubbleRatio } = analysis;
   const actions = schedule.lists.reduce((sum, { length }) => sum + length, 0);
-  const cannot = `write ${schedule.name} as a trace`;
-  assertInput(
-    actions <= ACTIONS_MAX,
-    cannot,
-    `it must have at most ${ACTIONS_MAX} actions`,
-    actions,
-  );
+  const cannot = `write ${schedule.name} as a trace`, isShort = actions <= ACTIONS_MAX;
+  assertInput(isShort, cannot, `it must have at most ${ACTIONS_MAX} actions`, actions);
   const facts: TraceFacts = {
     model: "on paper",
     schedule: schedule.name,

@@ -234,11 +234,8 @@ export function trainedOnnx(
   const cannot = `Cannot export ${from}: --model must name the ONNX file that its run trained`;
   const { model } = (config.parts ?? {}) as { model?: { name?: unknown; integrity?: unknown } };
   const { name, integrity } = model ?? {};
-  if (path === undefined) {
-    throw new TypeError(
-      `${cannot}, ${quoted(name)}, because a file may not open another, received none`,
-    );
-  }
+  const named = `${cannot}, ${quoted(name)}, because a file may not open another, received none`;
+  if (path === undefined) throw new TypeError(named);
   if (!isOnnxFile(path)) throw new TypeError(`${cannot}, received ${quoted(path)}`);
   const file = readOnnxFile(path);
   if (file.integrity !== integrity) {

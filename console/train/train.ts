@@ -269,12 +269,8 @@ function optionsOf(
   }
   if (!every) refuseWithoutEvaluations(flags, heldOut ? undefined : parts.data.value.name);
   if (flags["keep-best"] && directory === undefined) {
-    throw refusal(
-      "use --keep-best",
-      "--out must name the folder of checkpoints",
-      "none",
-      TypeError,
-    );
+    const must = "--out must name the folder of checkpoints";
+    throw refusal("use --keep-best", must, "none", TypeError);
   }
   const config = checkpointConfig(request, task.config, keptComponents(parts));
   return {

@@ -183,11 +183,12 @@ function showSchedule(
   switch (flags.format) {
     case "csv":
       return formatCsv(lists);
-    case "pytorch":
+    case "pytorch": {
       const must = "the weights must change after the step";
       const received = `${name}, whose updates are ${updates}`;
       ensure(updates === "flush", "write lists for PyTorch", must, received, RangeError);
       return formatTorchCsv(lists);
+    }
     case "trace":
       return formatTrace(analysis);
     case "json": {

@@ -180,7 +180,7 @@ const UNFLUSHED = {
  * import { createSchedule } from "@troupe/troupe/schedules";
  *
  * const pipedream = createSchedule("pipedream", { workers: 2, microBatches: 4 });
- * const options = { replicas: 1, sync: "end", precision: "fp32", ties: 0 };
+ * const options = { replicas: 1, sync: "end", precision: "fp32", ties: 0 } as const;
  * assertServable(pipedream, options);
  * assert.throws(() => assertServable(pipedream, { ...options, clip: 1 }), {
  *   message: "Cannot train with the schedule pipedream: it has no flush, so clip must be none, received 1",

@@ -210,7 +210,7 @@ export class IsolateRegistry implements Network {
 
   blame(number: number, why: string): boolean {
     const stranger = this.#strangers.get(number);
-    stranger?.exclude!(why);
+    stranger?.exclude?.(why);
     return stranger !== undefined;
   }
 

@@ -196,7 +196,7 @@ function refuseAdapter(
   const isAdapted = lora !== undefined || adapter !== undefined || merge;
   const fits = !isAdapted || !["mlp", "onnx"].includes(String(architecture));
   const must = "the model of an adapter must be gpt or llama to be merged";
-  ensure(fits, `Cannot export ${path}: ${must}, received ${architecture}`);
+  ensure(fits, `export ${path}`, must, architecture);
 }
 
 function modelOf(checkpoint: Checkpoint<TensorSource>): TrainedDecoder | TrainedMlp {

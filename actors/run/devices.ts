@@ -13,7 +13,7 @@ import {
   refusal,
   resolveDevices,
 } from "../../kernels/internal.ts";
-import type { DeviceChoice, DeviceName } from "../../kernels/mod.ts";
+import type { DeviceChoice, DeviceName, Precision } from "../../kernels/mod.ts";
 import type { RunOptions } from "../options/train_options.ts";
 import type { PlaceName } from "../runtime/mod.ts";
 import { launchedRanks } from "../transports/mpi/library.ts";
@@ -60,6 +60,8 @@ export interface ComputedOn {
   readonly threads?: number;
   /** The library of products in BF16, with its version. */
   readonly matrix?: string;
+  /** Only in checkpoints. Default fp32. */
+  readonly precision?: Precision;
 }
 
 /**
@@ -132,23 +134,25 @@ function adapterNames(devices: RunDevices): string | undefined {
   return names.length === 0 ? undefined : [...new Set(names)].join(", ");
 }
 
-/** Returns the record of devices for a checkpoint. */
-export function computedOn(devices: RunDevices): ComputedOn {
+/** Returns the record of devices; for a checkpoint, with the precision. */
+export function computedOn(devices: RunDevices, precision: Precision = "fp32"): ComputedOn {
   const [{ name: device, threads = 1, matrix }] = devices, adapter = adapterNames(devices);
   return {
     device,
     ...adapter !== undefined && { adapter },
     ...hasThreads(device) && { threads },
     ...matrix && { matrix: `${matrix.name} ${matrix.version}` },
+    ...precision !== "fp32" && { precision },
   };
 }
 
-/** Announces that a run continues on a device with other bits than the checkpoint's. */
+/** Announces that a run continues on a device or in a precision with other bits than the checkpoint's. */
 function tellOfOtherBits(
-  { resume, announce }: Pick<RunOptions, "announce" | "resume">,
+  { resume, announce, precision }: Pick<RunOptions, "announce" | "resume" | "precision">,
   devices: RunDevices,
 ): void {
-  const before = inWords(resume?.config?.["computedOn"]), now = inWords(computedOn(devices));
+  const before = inWords(resume?.config?.["computedOn"]);
+  const now = inWords(computedOn(devices, precision));
   if (before === undefined || before === now) return;
   announce?.(
     `The checkpoint was computed on ${before}: the bits of a run that continues on ${now} differ.`,
@@ -157,13 +161,14 @@ function tellOfOtherBits(
 
 /** Formats a record of devices, which may come from an untrusted checkpoint. */
 function inWords(kept: unknown): string | undefined {
-  const { device, adapter, threads, matrix } = (kept ?? {}) as Partial<
+  const { device, adapter, threads, matrix, precision } = (kept ?? {}) as Partial<
     Record<keyof ComputedOn, unknown>
   >;
   if (typeof device !== "string") return undefined;
   const shown = (text: string) => JSON.stringify(text.slice(0, 100)).slice(1, -1);
   const on = typeof adapter === "string" ? `${shown(device)} (${shown(adapter)})` : shown(device);
   const shares = [
+    ...typeof precision === "string" ? [shown(precision)] : [],
     ...typeof threads === "number" && threads !== 1 ? [`${threads} threads`] : [],
     ...typeof matrix === "string" ? [shown(matrix)] : [],
   ];

@@ -311,11 +311,11 @@ export class TrainingRun {
   /** Begins a checkpoint; shards are written to their end. The last checkpoint must have ended. */
   async #save(writer: CheckpointWriter): Promise<void> {
     const progress = this.#progress, { step } = progress;
-    const { checkpoint, devices, lossScale, isSharded } = this.prepared;
+    const { checkpoint, devices, lossScale, isSharded, stage } = this.prepared;
     const config = {
       ...checkpoint?.config,
       progress: { ...keptProgress(progress, lossScale), ...this.data.kept },
-      computedOn: computedOn(devices),
+      computedOn: computedOn(devices, stage.precision),
     };
     const best = checkpoint?.keepBest ? progress.best : undefined;
     if (isSharded) {

@@ -317,25 +317,40 @@ folderTest("a resumed run continues its learning rate, of any kind", async (fold
   }
 });
 
-folderTest("a run resumed with other threads says that bits change", async (directory) => {
-  const short = { device: "native", steps: 1 } as const, checkpoint = { directory, config: {} };
-  const { end } = await trainRings({ ...short, threads: 2, checkpoint });
-  assert.deepEqual([end.threads, end.choice.threads], [2, 2]);
-  const resume = (await readCheckpoint(directory))!;
-  assert.deepEqual(resume.config["computedOn"], { device: "native", threads: 2 });
-  // A checkpoint from before threads were configurable.
-  const old = { ...resume, config: { ...resume.config, computedOn: { device: "native" } } };
-  const CASES = [
-    [resume, 2],
-    [resume, 1, "native with 2 threads", "native"],
-    [old, 1],
-    [old, 3, "native", "native with 3 threads"],
-  ] as const;
-  for (const [from, threads, before, now] of CASES) {
+folderTest(
+  "a run resumed with other threads or precision says that bits change",
+  async (directory) => {
+    const short = { device: "native", steps: 1 } as const, checkpoint = { directory, config: {} };
+    const { end } = await trainRings({ ...short, threads: 2, checkpoint });
+    assert.deepEqual([end.threads, end.choice.threads], [2, 2]);
+    const resume = (await readCheckpoint(directory))!;
+    assert.deepEqual(resume.config["computedOn"], { device: "native", threads: 2 });
+    // A checkpoint from before threads were configurable.
+    const old = { ...resume, config: { ...resume.config, computedOn: { device: "native" } } };
+    const CASES = [
+      [resume, 2],
+      [resume, 1, "native with 2 threads", "native"],
+      [old, 1],
+      [old, 3, "native", "native with 3 threads"],
+    ] as const;
+    for (const [from, threads, before, now] of CASES) {
+      const lines: string[] = [], announce = (line: string) => void lines.push(line);
+      await trainRings({ ...short, threads, steps: 2, resume: from, announce });
+      const change =
+        `The checkpoint was computed on ${before}: the bits of a run that continues on ${now} differ.`;
+      assert.deepEqual(lines, now ? [change] : []);
+    }
     const lines: string[] = [], announce = (line: string) => void lines.push(line);
-    await trainRings({ ...short, threads, steps: 2, resume: from, announce });
-    const change =
-      `The checkpoint was computed on ${before}: the bits of a run that continues on ${now} differ.`;
-    assert.deepEqual(lines, now ? [change] : []);
-  }
-});
+    await trainRings({
+      ...short,
+      precision: "fp16",
+      checkpoint: { ...checkpoint, overwrite: true },
+    });
+    for (const precision of ["fp16", "fp32"] as const) {
+      const from = (await readCheckpoint(directory))!;
+      await trainRings({ ...short, precision, steps: 2, resume: from, announce });
+    }
+    const on = "native with fp16: the bits of a run that continues on native differ.";
+    assert.deepEqual(lines, [`The checkpoint was computed on ${on}`]);
+  },
+);

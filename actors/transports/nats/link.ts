@@ -31,8 +31,17 @@ const WINDOW_BYTES = 2 ** 22;
 /** Bytes whose arrival is confirmed immediately. */
 const CONFIRM_BYTES = WINDOW_BYTES / 4;
 
-/** Returns the number of the link that a piece or beat belongs to. */
-export const linkOf = (message: Uint8Array): number => numbers(message).getUint32(1);
+/**
+ * Returns the number of the link that a piece or beat belongs to.
+ *
+ * @throws {RangeError} when the message is too short.
+ */
+export function linkOf(message: Uint8Array): number {
+  if (message.length < HEAD_BYTES) throw wrongLength(message);
+  return numbers(message).getUint32(1);
+}
+
+const wrongLength = ({ length }: Uint8Array) => new RangeError(`a message has ${length} bytes`);
 
 const numbers = ({ buffer, byteOffset, byteLength }: Uint8Array) =>
   new DataView(buffer, byteOffset, byteLength);
@@ -107,7 +116,7 @@ export class Link implements FrameSink, FrameSource {
   hear(message: Uint8Array): void {
     const view = numbers(message), isPiece = view.getUint8(0) === PIECE;
     const isWhole = isPiece ? message.length > HEAD_BYTES : message.length === BEAT_BYTES;
-    if (!isWhole) throw new RangeError(`a message has ${message.length} bytes`);
+    if (!isWhole) throw wrongLength(message);
     const [number, confirmed] = [view.getUint32(5), view.getUint32(9)];
     this.#confirm(confirmed);
     if (isPiece && number === this.#received) return this.#take(message.slice(HEAD_BYTES));

@@ -9,7 +9,7 @@
  * @module
  */
 
-import { assertInput, builtin, refusal } from "../../kernels/internal.ts";
+import { assertInput, builtin, refusal, resultOr } from "../../kernels/internal.ts";
 import { folderEntries, type StepFolder, stepFolder, stepFolders } from "./format.ts";
 import { removeBest, removeFinished } from "./markers.ts";
 
@@ -106,12 +106,10 @@ function hold(directory: string, made: string[]): Deno.FsFile {
 export function isInUse(directory: string): boolean {
   const path = join(directory, NAME);
   if (!lstat(path)?.isFile) return false;
-  try {
+  return resultOr(() => {
     using file = Deno.openSync(path);
     return !file.tryLockSync(false);
-  } catch {
-    return false; // the run has just ended, or the lock may not be read
-  }
+  }, false); // the run has just ended, or the lock may not be read
 }
 
 /** Removes the file before the lock ends if the system allows it, while no other run has it. */
@@ -183,21 +181,14 @@ function canLock(file: Deno.FsFile): boolean {
 
 function holderOf(file: Deno.FsFile): string {
   const bytes = new Uint8Array(MAX_BYTES);
-  try {
+  return resultOr(() => {
     const text = new TextDecoder().decode(bytes.subarray(0, file.readSync(bytes) ?? 0));
     return HOLDER.exec(text)?.[1] ?? "an unnamed process";
-  } catch {
-    return "an unknown process"; // on Windows a locked file cannot be read
-  }
+  }, "an unknown process"); // on Windows a locked file cannot be read
 }
 
-function hostname(): string {
-  try {
-    return Deno.hostname();
-  } catch {
-    return "localhost"; // without the permission to read the name
-  }
-}
+/** Returns the name of the machine, or "localhost" without the permission to read it. */
+const hostname = (): string => resultOr(() => Deno.hostname(), "localhost");
 
 /** Returns the information of a path without following links; undefined if it does not exist. */
 export function lstat(path: string): Deno.FileInfo | undefined {
@@ -337,10 +328,5 @@ export function goesOnIn(directory: string, { resume }: Claim): boolean {
 }
 
 /** Returns a path without links, or as it is if it does not exist. */
-export function real(path: string): string {
-  try {
-    return Deno.realPathSync(path);
-  } catch {
-    return resolve(path);
-  }
-}
+export const real = (path: string): string =>
+  resultOr(() => Deno.realPathSync(path), resolve(path));

@@ -7,7 +7,7 @@
  * @module
  */
 
-import { assertInput } from "../../kernels/internal.ts";
+import { assertInput, resultOr } from "../../kernels/internal.ts";
 import type { AdamWOptions } from "../../kernels/mod.ts";
 import type { LoraOptions } from "../../kernels/internal.ts";
 import type { LinkOptions } from "../pipeline/links.ts";
@@ -16,14 +16,11 @@ import type { LinkOptions } from "../pipeline/links.ts";
 const ROOT = new URL(".", new URL("../../deno.json", import.meta.url));
 
 /** Returns whether the working folder is in the repository; it may have been removed. */
-function isInRepository(): boolean {
-  try {
+const isInRepository = (): boolean =>
+  resultOr(() => {
     const folder = Deno.cwd().replace(/^(?!\/)/, "/"); // with a drive in Windows
     return new URL(`${folder}/`, ROOT).href.startsWith(ROOT.href);
-  } catch {
-    return false;
-  }
-}
+  }, false);
 
 /** Returns the words that call the command in the working folder. */
 function caller(isTask: boolean): string {

@@ -10,7 +10,7 @@ import { applyEdits, type FormattingOptions, modify } from "jsonc-parser";
 import { existsSync, readFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import * as v from "valibot";
-import { checkInputFile, decodeText } from "../../kernels/internal.ts";
+import { checkInputFile, decodeText, resultOr } from "../../kernels/internal.ts";
 import { replaceFile } from "../checkpoints/write.ts";
 import {
   checkData,
@@ -246,13 +246,8 @@ export async function editEntry(
   await replaceText(path, edited.endsWith("\n") ? edited : `${edited}\n`);
 }
 
-function hasEntries(expected: Entries, path: string, text: string): boolean {
-  try {
-    return formatSorted(parseEntries(path, text) ?? {}) === formatSorted(expected);
-  } catch {
-    return false;
-  }
-}
+const hasEntries = (expected: Entries, path: string, text: string): boolean =>
+  resultOr(() => formatSorted(parseEntries(path, text) ?? {}) === formatSorted(expected), false);
 
 const byName = ([one]: readonly [string, unknown], [other]: readonly [string, unknown]) =>
   one < other ? -1 : 1;

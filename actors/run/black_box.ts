@@ -12,7 +12,7 @@
  */
 
 import { crc32 } from "node:zlib";
-import { refusal } from "../../kernels/internal.ts";
+import { refusal, resultOr } from "../../kernels/internal.ts";
 import { SUPERVISOR_MESSAGES } from "../pipeline/supervisor.ts";
 import { WORKER_MESSAGES } from "../pipeline/worker.ts";
 import type { Effect, ObservedActor, ObservedMessage, Observer } from "../runtime/observer.ts";
@@ -166,16 +166,14 @@ const SYSTEM = {
 /** Calls the C library of Linux; returns undefined on other systems, and where FFI is denied. */
 function withSystem<T>(use: (system: Deno.StaticForeignLibraryInterface<typeof SYSTEM>) => T) {
   if (Deno.build.os !== "linux") return undefined;
-  try {
+  return resultOr(() => {
     const library = Deno.dlopen("libc.so.6", SYSTEM);
     try {
       return use(library.symbols);
     } finally {
       library.close();
     }
-  } catch {
-    return undefined;
-  }
+  }, undefined);
 }
 
 const pathOf = ({ path }: BoxLayout) => ENCODER.encode(`${path}\0`);

@@ -16,6 +16,7 @@ import {
   type JobShare,
   type LoraOptions,
   nameError,
+  resultOr,
 } from "../../kernels/internal.ts";
 import type { Schedule } from "../../schedules/mod.ts";
 import { halvesOf } from "../../schedules/internal.ts";
@@ -119,13 +120,8 @@ export function withJobs(given: TrainOptions): TrainOptions & Pick<RunOptions, "
 }
 
 /** Returns whether a folder has an adapter, which a resumed run may replace. */
-function isAdapter(folder: string): boolean {
-  try {
-    return readAdapterConfig(folder).rank > 0;
-  } catch {
-    return false;
-  }
-}
+const isAdapter = (folder: string): boolean =>
+  resultOr(() => readAdapterConfig(folder).rank > 0, false);
 
 /** Progress of jobs in a checkpoint: steps of the run, and each job by its name. */
 interface KeptJobs {

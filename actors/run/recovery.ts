@@ -26,7 +26,7 @@
 import { delay } from "@std/async/delay";
 import { join } from "node:path";
 import type { StateOf } from "../../kernels/mod.ts";
-import { elementCount, type StageState } from "../../kernels/internal.ts";
+import { elementCount, resultOr, type StageState } from "../../kernels/internal.ts";
 import { fileName, ifMissing, KINDS } from "../checkpoints/format.ts";
 import {
   type FileKind,
@@ -270,12 +270,7 @@ function areFilesThere({ weights, moments }: StateOf<TensorSource>): boolean {
   for (const source of [...weights.values(), ...moments.values()]) {
     if (!(source instanceof Float32Array) && source.kind === "placed") paths.add(source.path);
   }
-  try {
-    for (const path of paths) Deno.lstatSync(path);
-    return true;
-  } catch {
-    return false;
-  }
+  return resultOr(() => [...paths].every((path) => Deno.lstatSync(path)), false);
 }
 
 const TOO_MANY =

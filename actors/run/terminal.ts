@@ -4,17 +4,12 @@
  * @module
  */
 
+import { resultOr } from "../../kernels/internal.ts";
 import type { TrainEvent } from "../options/train_events.ts";
 import { escapeControls } from "../runtime/types.ts";
 
 /** Returns the columns of the terminal, or 80 if they are unknown. */
-export function terminalColumns(): number {
-  try {
-    return Deno.consoleSize().columns || 80;
-  } catch {
-    return 80;
-  }
-}
+export const terminalColumns = (): number => resultOr(() => Deno.consoleSize().columns, 0) || 80;
 
 /**
  * Returns whether standard error is a terminal on which a line can be redrawn. With NO_COLOR, or on a

@@ -28,7 +28,7 @@ import {
 import { suggest } from "../options/option.ts";
 import { inOneLine } from "../runtime/types.ts";
 import { COUNT_MAX, WORKERS_MAX } from "../options/limits.ts";
-import { builtin, checkInputFile, refusal } from "../../kernels/internal.ts";
+import { builtin, checkInputFile, refusal, resultOr } from "../../kernels/internal.ts";
 import { readMetrics, RUN_FILES, RUN_FORMAT, RUN_VERSION, type RunRecord } from "./metrics_file.ts";
 
 const { existsSync } = builtin("node:fs");
@@ -176,12 +176,10 @@ export function readConfig({ path, checkpoints }: RunFolder): Readonly<Record<st
   const [newest] = checkpoints;
   if (!newest) return {};
   const file = join(path, newest.name, "config.json");
-  try {
+  return resultOr(() => {
     checkInputFile(file, CONFIG_BYTES_MAX["config.json"]);
     return parseRecord(file, Deno.readFileSync(file));
-  } catch {
-    return {};
-  }
+  }, {});
 }
 
 /** Summary of a run; unknown values are absent. */

@@ -14,7 +14,7 @@ import {
   type OutputSpec,
   type TensorSpec,
 } from "../../kernels/mod.ts";
-import { assertInput, type StageState } from "../../kernels/internal.ts";
+import { assertInput, resultOr, type StageState } from "../../kernels/internal.ts";
 import {
   createSchedule,
   type ElasticOptions,
@@ -482,14 +482,8 @@ function sizeOf(
 }
 
 /** Some schedules need more workers or micro-batches. */
-function canSimulate(plan: SimulatedTrainingOptions): boolean {
-  try {
-    prepareSimulation(plan);
-    return true;
-  } catch {
-    return false;
-  }
-}
+const canSimulate = (plan: SimulatedTrainingOptions): boolean =>
+  resultOr(() => prepareSimulation(plan), undefined) !== undefined;
 
 /** Trains on fewer workers after each loss, with the losses and weights of serial training. */
 async function trainMoving(

@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { type GapKind, readStep, type WorkerTimeline } from "../../actors/run/timeline.ts";
 import type { TracedAction } from "../../actors/pipeline/step.ts";
 import { WORKERS_MAX } from "../../actors/options/limits.ts";
-import { checkInputFile, inputFileProblem } from "../../kernels/internal.ts";
+import { checkInputFile, inputFileProblem, resultOr } from "../../kernels/internal.ts";
 import { formatTable } from "../../schedules/pictures/grid.ts";
 import { COMMON_FLAGS } from "../flag.ts";
 import {
@@ -184,12 +184,8 @@ function* eventsOf(path: string): Generator<Values, void> {
 }
 
 function parse(line: string): Values | undefined {
-  try {
-    const value = JSON.parse(line);
-    return typeof value === "object" && !Array.isArray(value) ? value ?? undefined : undefined;
-  } catch {
-    return undefined;
-  }
+  const value = resultOr(() => JSON.parse(line), undefined);
+  return typeof value === "object" && !Array.isArray(value) ? value ?? undefined : undefined;
 }
 
 function* linesOf(path: string): Generator<string, void> {

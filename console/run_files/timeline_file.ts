@@ -15,7 +15,7 @@ import { readSpan } from "../../actors/run/timeline.ts";
 import type { TracedAction } from "../../actors/pipeline/step.ts";
 import { arrayOf, integer, numberWhere, text } from "../../actors/options/file_schema.ts";
 import { WORKERS_MAX } from "../../actors/options/limits.ts";
-import { assertInput, checkInputFile, refusal } from "../../kernels/internal.ts";
+import { assertInput, checkInputFile, refusal, resultOr } from "../../kernels/internal.ts";
 import { inOneLine } from "../terminal.ts";
 import { LINE_BYTES_MAX, readJsonLines } from "../../actors/run_folder/metrics_file.ts";
 
@@ -124,12 +124,10 @@ const TRACED = v.pipe(
 );
 
 function hasActionName(traced: TracedAction): boolean {
-  try {
+  return resultOr(() => {
     const { stages, actions } = readSpan(traced, 0);
     return [...stages, ...actions.map(({ microBatch }) => microBatch)].every(isCount);
-  } catch {
-    return false;
-  }
+  }, false);
 }
 
 /** Reads a traced action; returns undefined if it is invalid. */

@@ -6,7 +6,7 @@
 
 import { fromBinary } from "@bufbuild/protobuf";
 import type { DType, HostArray } from "../devices/device.ts";
-import { refusal } from "../errors.ts";
+import { refusal, resultOr } from "../errors.ts";
 import { elementCount, ELEMENTS_MAX } from "../graph/shapes.ts";
 import type { Attribute } from "../graph/value.ts";
 import {
@@ -413,12 +413,8 @@ function constantsOf({ initializer, valueInfo, node }: GraphProto): ReadonlySet<
 
 /** Decodes a file, and checks the number of its nodes. */
 export function decodeModel(bytes: Uint8Array): ModelProto & { graph: GraphProto } {
-  let model: ModelProto | undefined;
-  try {
-    model = fromBinary(ModelProtoSchema, bytes);
-  } catch {
-    // The reason of the decoder does not help if the file has another format.
-  }
+  // The reason of the decoder does not help if the file has another format.
+  const model = resultOr(() => fromBinary(ModelProtoSchema, bytes), undefined);
   const { graph } = model ?? {};
   const nodes = graph?.node ?? [];
   const operands = nodes.reduce((sum, { input, output }) => sum + input.length + output.length, 0);

@@ -41,6 +41,7 @@ import {
   pointers,
   tensorCreator,
 } from "../cpu/ort_library.ts";
+import { resultOr } from "../../errors.ts";
 import { mebibytes } from "../tensor_memory.ts";
 import type { Adapter } from "./vulkan.ts";
 
@@ -451,12 +452,8 @@ export function quietly<T>(run: () => T): T {
 function silence(): () => void {
   const library = SYSTEMS[Deno.build.os];
   if (library === undefined) return () => {};
-  let system: Deno.DynamicLibrary<typeof QUIET_SYMBOLS>;
-  try {
-    system = Deno.dlopen(library, QUIET_SYMBOLS);
-  } catch {
-    return () => {};
-  }
+  const system = resultOr(() => Deno.dlopen(library, QUIET_SYMBOLS), undefined);
+  if (!system) return () => {};
   const { open, close, dup, dup2 } = system.symbols;
   const kept = dup(STDERR), nowhere = open(new TextEncoder().encode("/dev/null\0"), WRITE_ONLY);
   if (kept >= 0 && nowhere >= 0) dup2(nowhere, STDERR);

@@ -331,16 +331,8 @@ export interface Journal {
  * ```
  */
 export async function readJournal(path: string): Promise<Journal> {
-  const reader = new Reader(path);
+  const reader = new JournalReader(path);
   const isTorn = await readLines(path, (line) => reader.add(line));
-  return reader.end(isTorn);
-}
-
-/** Parses the text of a journal; see {@linkcode readJournal}. */
-export function parseJournal(text: string, path = "journal"): Journal {
-  const lines = text.split("\n"), reader = new Reader(path);
-  const isTorn = lines.pop() !== "";
-  for (const line of lines) reader.add(line);
   return reader.end(isTorn);
 }
 
@@ -362,7 +354,7 @@ const newIsolate = (header: string, number: number) => ({
 });
 
 /** Parses a journal line by line. */
-class Reader {
+export class JournalReader {
   #header: JournalHeader | undefined;
   /** Sum of the header. */
   #sum = "";

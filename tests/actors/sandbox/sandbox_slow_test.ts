@@ -15,7 +15,7 @@ import { replayInbox } from "../../../actors/simulation/replay_actor.ts";
 import { simulate } from "../../../actors/simulation/simulate.ts";
 import type { World } from "../../../actors/simulation/run.ts";
 import { writeJournal } from "../../../actors/simulation/journal_writer.ts";
-import { parseJournal } from "../../../actors/simulation/journal.ts";
+import { parseJournal } from "../simulation/forged.ts";
 import { folderTest, inFolder } from "../../in_folder.ts";
 import { childProcesses, isAlive } from "../child_processes.ts";
 import { failureOf, until, withSystem } from "../runtime/harness.ts";

@@ -4,7 +4,13 @@ import assert from "node:assert/strict";
 import { createSystem } from "../../../actors/transports/system.ts";
 import { beginJournal } from "../../../actors/simulation/journal_writer.ts";
 import { Digest } from "../../../actors/simulation/digest.ts";
-import { Checksum, hashedOf, parseJournal, sumIn } from "../../../actors/simulation/journal.ts";
+import {
+  Checksum,
+  hashedOf,
+  type Journal,
+  JournalReader,
+  sumIn,
+} from "../../../actors/simulation/journal.ts";
 import { addStep, type StepRecord } from "../../../actors/simulation/recorder.ts";
 import { playAsker } from "./players.ts";
 
@@ -70,6 +76,14 @@ function hashed(record: Forged, hash: Digest): Forged {
     return record;
   }
   return { ...record, hash: hash.toString() };
+}
+
+/** Parses the text of a journal. */
+export function parseJournal(text: string, path = "journal"): Journal {
+  const lines = text.split("\n"), reader = new JournalReader(path);
+  const isTorn = lines.pop() !== "";
+  for (const line of lines) reader.add(line);
+  return reader.end(isTorn);
 }
 
 /** Returns the number of the line that a reader of journals refuses, or 0 if it refuses none. */

@@ -4,8 +4,14 @@ import assert from "node:assert/strict";
 import { fileURLToPath } from "node:url";
 import { atDepth } from "../../depth.ts";
 import { readJournal, replayInbox, replayJournal } from "../../../testing.ts";
-import { parseJournal } from "../../../actors/simulation/journal.ts";
-import { checksummed, PLAYERS, realJournal, recordsOf, refusedLine } from "./forged.ts";
+import {
+  checksummed,
+  parseJournal,
+  PLAYERS,
+  realJournal,
+  recordsOf,
+  refusedLine,
+} from "./forged.ts";
 import { ASKER, playAsker, SUM } from "./players.ts";
 
 const ISOLATES = ["worker", "process"] as const;

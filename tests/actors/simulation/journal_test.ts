@@ -16,8 +16,16 @@ import {
   type World,
   writeJournal,
 } from "../../../testing.ts";
-import { decodePayload, encodePayload, parseJournal } from "../../../actors/simulation/journal.ts";
-import { checksummed, journalOf, PLAYERS, realJournal, recordsOf, refusedLine } from "./forged.ts";
+import { decodePayload, encodePayload } from "../../../actors/simulation/journal.ts";
+import {
+  checksummed,
+  journalOf,
+  parseJournal,
+  PLAYERS,
+  realJournal,
+  recordsOf,
+  refusedLine,
+} from "./forged.ts";
 import { createSystem, type System } from "../../../actors/mod.ts";
 import { plain } from "../runtime/players.ts";
 import { type Any, GUARD, playRing, playSum, SUM, sum } from "./players.ts";

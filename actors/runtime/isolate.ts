@@ -326,12 +326,15 @@ export function sendSubscription(isolate: Isolate, number: number): void {
 /** Reports a dead letter, with a copy of its message if there is a subscriber. */
 export function reportDeadLetter(isolate: Isolate, letter: DeadLetter, message: unknown): void {
   const { env: { onDeadLetter }, subscription } = isolate;
-  if (!subscription) return onDeadLetter(letter);
+  onDeadLetter(letter, subscription && copyOrNone(message));
+}
+
+/** Returns a copy of a value; undefined if it cannot be cloned. */
+function copyOrNone<T>(value: T): T | undefined {
   try {
-    onDeadLetter(letter, snapshot(message));
+    return snapshot(value);
   } catch (error) {
     if (!isCloneError(error)) throw error;
-    onDeadLetter(letter);
   }
 }
 
@@ -341,12 +344,7 @@ export const LANES: readonly Lane[] = ["control", "data", "idle"];
 /** Copies a receipt when its message is sent, because the receiver cannot answer for it later.
  * Undefined if it cannot be copied. */
 function copyOfReceipt(receipt: unknown): Message | undefined {
-  if (!isMessage(receipt)) return undefined;
-  try {
-    return snapshot(receipt);
-  } catch (error) {
-    if (!isCloneError(error)) throw error;
-  }
+  return isMessage(receipt) ? copyOrNone(receipt) : undefined;
 }
 
 /**

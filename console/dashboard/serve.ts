@@ -128,10 +128,7 @@ const LAST_UPDATE_MS = 1000;
  * @throws {RangeError} when the port is taken.
  */
 export function serveDashboard(view: Pick<RunView, "all" | "updates">, port: number) {
-  const token = Array.from(
-    crypto.getRandomValues(new Uint8Array(16)),
-    (byte) => byte.toString(16).padStart(2, "0"),
-  ).join("");
+  const token = crypto.getRandomValues(new Uint8Array(16)).toHex();
   const events = () => {
     const stream = streams.open(view.all());
     return stream

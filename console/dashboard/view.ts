@@ -347,15 +347,12 @@ export class RunView {
 
   /** Returns the whole state. */
   all(): Updates {
-    const { metrics, evaluations, events, traces } = this.#lists;
+    const lists = Object.entries(this.#lists).map(([name, list]) => [name, list.all()] as const);
     return {
       ...this.#run && { run: this.#run },
       status: this.#status,
       workers: this.#workers,
-      metrics: metrics.all(),
-      evaluations: evaluations.all(),
-      events: events.all(),
-      traces: traces.all(),
+      ...Object.fromEntries(lists),
     };
   }
 

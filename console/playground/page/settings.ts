@@ -27,28 +27,20 @@ const time = (label: string, otherwise: number, help: string, most = 4): NumberF
   ...{ label, least: 0, most, step: 0.05, otherwise, help },
 });
 
+const whole = (label: string, least: number, most: number, otherwise: number, help: string) => ({
+  ...{ label, least, most, step: 1, otherwise, help },
+});
+
 /** Numbers of both schedules. */
 export const SHARED = {
-  workers: {
-    label: "Workers D",
-    ...{ least: 1, most: 64, step: 1, otherwise: 4 },
-    help: "workers of the pipeline",
-  },
-  microBatches: {
-    label: "Micro-batches N",
-    ...{ least: 1, most: 256, step: 1, otherwise: 8 },
-    help: "micro-batches of a step",
-  },
+  workers: whole("Workers D", 1, 64, 4, "workers of the pipeline"),
+  microBatches: whole("Micro-batches N", 1, 256, 8, "micro-batches of a step"),
   forward: time("Forward F", 1, "time of a forward of 1/D of the model"),
   input: time("Input I", 1, "time of the backward for the input"),
   weight: time("Weights W", 1, "time of the backward for the weights; B takes I + W"),
   send: time("Message", 0, "time of a message between two workers", 2),
   jitter: time("Jitter ±", 0, "each time is multiplied by a random factor from 1 - J to 1 + J", 1),
-  seed: {
-    label: "Seed",
-    ...{ least: 0, most: 99, step: 1, otherwise: 0 },
-    help: "seed of these factors",
-  },
+  seed: whole("Seed", 0, 99, 0, "seed of these factors"),
 } as const satisfies Readonly<Record<string, NumberField>>;
 
 const option = (

@@ -69,6 +69,46 @@ export function colorOf(name) {
   return color;
 }
 
+/**
+ * Sizes a canvas for the pixels of the screen.
+ *
+ * @param {CanvasRenderingContext2D} pen
+ * @param {number} width
+ * @param {number} height
+ */
+export function fitCanvas(pen, width, height) {
+  const { canvas } = pen, sharp = devicePixelRatio || 1;
+  canvas.width = Math.round(width * sharp);
+  canvas.height = Math.round(height * sharp);
+  canvas.style.height = `${height}px`;
+  pen.setTransform(sharp, 0, 0, sharp, 0, 0);
+}
+
+const THEMES = ["as the system", "light", "dark"];
+
+/**
+ * Lets the button change the theme of the page.
+ *
+ * @param {() => void} restyle called when the colours have changed.
+ */
+export function openThemes(restyle) {
+  const button = byId("theme"), { dataset } = document.documentElement;
+  let theme = 0;
+  const apply = () => {
+    if (theme === 0) delete dataset.theme;
+    else dataset.theme = THEMES[theme];
+    button.title = `Theme: ${THEMES[theme]}`;
+    button.setAttribute("aria-label", button.title);
+    restyle();
+  };
+  button.addEventListener("click", () => {
+    theme = (theme + 1) % THEMES.length;
+    apply();
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", apply);
+  apply();
+}
+
 /** Text in place of an unknown number. */
 export const NONE = "–";
 

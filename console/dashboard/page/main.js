@@ -5,7 +5,7 @@
  */
 
 import { openCharts } from "./charts.js";
-import { byId } from "./elements.js";
+import { openThemes } from "./elements.js";
 import {
   showActors,
   showEvents,
@@ -18,8 +18,6 @@ import { emptyState, update } from "./state.js";
 import { openTimeline } from "./timeline.js";
 
 /** @import { Updates, TraceView } from "../state.ts" */
-
-const THEMES = /** @type {const} */ (["as the system", "light", "dark"]);
 
 const state = emptyState();
 let isConnected = false, isDue = false;
@@ -68,20 +66,8 @@ function listen() {
   });
 }
 
-/** @param {number} index of the theme. */
-function applyTheme(index) {
-  const theme = THEMES[index] ?? THEMES[0];
-  const { dataset } = document.documentElement;
-  if (theme === THEMES[0]) delete dataset.theme;
-  else dataset.theme = theme;
-  byId("theme").setAttribute("aria-label", `Theme: ${theme}`);
-  byId("theme").title = `Theme: ${theme}`;
+openThemes(() => {
   charts.restyle();
   timeline.restyle();
-}
-
-let theme = 0;
-byId("theme").addEventListener("click", () => applyTheme(theme = (theme + 1) % THEMES.length));
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => applyTheme(theme));
-applyTheme(theme);
+});
 listen();

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { byId, colorOf, duration, element, fill, setText, whole } from "./elements.js";
+import { byId, colorOf, duration, element, fill, fitCanvas, setText, whole } from "./elements.js";
 import { listenToPointers, openRange } from "./pointer.js";
 
 /** @import { State } from "./state.js" */
@@ -332,6 +332,12 @@ function inWords({ workers }) {
   });
 }
 
+/** Names of kinds of actions in a legend. */
+export const KIND_NAMES = {
+  ...{ F: "forward", B: "backward", I: "for the input", W: "for the weights" },
+  R: "recomputation",
+};
+
 /** Shows the legend once. @param {State} state */
 function showLegend({ run }) {
   if (!run) return;
@@ -342,13 +348,8 @@ function showLegend({ run }) {
     if (color) box.style.background = color;
     return element("span", {}, box, text);
   };
-  /** @type {Readonly<Record<string, string>>} */
-  const kindNames = {
-    ...{ F: "forward", B: "backward", I: "for the input", W: "for the weights" },
-    R: "recomputation",
-  };
   legend.append(
-    ...Object.entries(kindNames).filter(([kind]) => kinds.has(kind)).map(([kind, word]) =>
+    ...Object.entries(KIND_NAMES).filter(([kind]) => kinds.has(kind)).map(([kind, word]) =>
       swatch(`${kind} ${word}`, "ink", run.inks[`${kind}0.0`]?.[0])
     ),
     swatch("waiting", "gap"),
@@ -564,11 +565,7 @@ function openCanvas(place) {
       range.endAt(layout.end);
       pointing.clear();
     }
-    const sharp = devicePixelRatio || 1;
-    canvas.width = Math.round(width * sharp);
-    canvas.height = Math.round(layout.height * sharp);
-    canvas.style.height = `${layout.height}px`;
-    pen.setTransform(sharp, 0, 0, sharp, 0, 0);
+    fitCanvas(pen, width, layout.height);
     draw(pen, { layout, range: range.seen(), width, run: state.run, chosen: pointing.chosen() });
     place.classList.remove("empty");
     place.setAttribute("aria-label", describeStep(shown, range.seen()));

@@ -5,7 +5,8 @@
  */
 
 import { shortNumber } from "../../../schedules/pictures/grid.ts";
-import { byId, element, fill, setText } from "../../dashboard/page/elements.js";
+import { byId, element, fill, openThemes, setText } from "../../dashboard/page/elements.js";
+import { KIND_NAMES } from "../../dashboard/page/timeline.js";
 import { CAUSES, type Picture } from "./play.ts";
 import { numberControl, openPanel, summaryOf } from "./panel.ts";
 import { formatLink, readLink, type Settings, SHARED, START } from "./settings.ts";
@@ -148,14 +149,6 @@ function measuresOf(pictures: readonly (Picture | undefined)[]): HTMLElement[] {
   ];
 }
 
-const KIND_NAMES = {
-  F: "forward",
-  B: "backward",
-  I: "for the input",
-  W: "for the weights",
-  R: "recomputation",
-};
-
 function showLegend(): void {
   const swatch = (color: string, text: string, name = "") => {
     const box = element("i", { "aria-hidden": "true", class: name });
@@ -214,19 +207,6 @@ for (const type of ["dragover", "drop"] as const) {
   });
 }
 
-const THEMES = ["as the system", "light", "dark"];
-let theme = 0;
-const applyTheme = () => {
-  const { dataset } = document.documentElement, name = THEMES[theme]!;
-  if (theme === 0) delete dataset.theme;
-  else dataset.theme = name;
-  byId("theme").setAttribute("aria-label", `Theme: ${name}`);
-  for (const panel of panels) panel.restyle();
-};
-byId("theme").addEventListener("click", () => {
-  theme = (theme + 1) % THEMES.length;
-  applyTheme();
-});
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", applyTheme);
+openThemes(() => panels.forEach((panel) => panel.restyle()));
 showLegend();
 restart(settings);

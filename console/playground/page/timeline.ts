@@ -6,7 +6,7 @@
 
 import { shortNumber, tickStep } from "../../../schedules/pictures/grid.ts";
 import { inkOf } from "../../../schedules/pictures/svg.ts";
-import { colorOf, setText } from "../../dashboard/page/elements.js";
+import { colorOf, fitCanvas, setText } from "../../dashboard/page/elements.js";
 import { listenToPointers, openRange } from "../../dashboard/page/pointer.js";
 import { KINDS } from "../../dashboard/page/timeline.js";
 import {
@@ -321,15 +321,6 @@ function listenToKeys(place: HTMLElement, keys: Readonly<Record<string, () => vo
   });
 }
 
-/** Sizes a canvas for the pixels of the screen. */
-function fit(pen: CanvasRenderingContext2D, width: number, height: number): void {
-  const { canvas } = pen, sharp = devicePixelRatio || 1;
-  canvas.width = Math.round(width * sharp);
-  canvas.height = Math.round(height * sharp);
-  canvas.style.height = `${height}px`;
-  pen.setTransform(sharp, 0, 0, sharp, 0, 0);
-}
-
 /** Appearance of all timelines. */
 export interface Look extends Pick<Scene, "colors" | "isCriticalShown"> {
   /** The end of the time axis. */
@@ -353,7 +344,7 @@ export function openTimeline(place: HTMLElement, words: HTMLElement) {
     wanted = undefined;
     if (!picture || !look || width === 0) return;
     range.endAt(look.end);
-    fit(pen, width, layOut(picture, width).height);
+    fitCanvas(pen, width, layOut(picture, width).height);
     draw(pen, { picture, spans, width, range: range.seen(), ...look, chosen }, theme);
     for (const done of after) done(performance.now());
   };

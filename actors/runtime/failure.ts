@@ -9,7 +9,7 @@
  * @module
  */
 
-import type { ActorRef } from "./types.ts";
+import { type ActorRef, resultOr } from "./types.ts";
 
 /**
  * The cause of an actor's failure. It names the actor that failed first, even after it has
@@ -207,13 +207,8 @@ export function describeFailure(
 }
 
 /** Returns true if a thrown value is an error. A proxy can throw here. */
-function isError(thrown: unknown): thrown is Error {
-  try {
-    return thrown instanceof Error;
-  } catch {
-    return false;
-  }
-}
+const isError = (thrown: unknown): thrown is Error =>
+  resultOr(() => thrown instanceof Error, false);
 
 /** Returns the message of a thrown value of any type. */
 export function messageOf(thrown: unknown): string {
@@ -221,13 +216,8 @@ export function messageOf(thrown: unknown): string {
 }
 
 /** Converts a value to a string, or returns a fixed text if that throws. */
-function textOf(read: () => unknown): string {
-  try {
-    return String(read());
-  } catch {
-    return "a value that cannot be shown as text";
-  }
-}
+const textOf = (read: () => unknown): string =>
+  resultOr(() => String(read()), "a value that cannot be shown as text");
 
 /** Returns the failure of a question to an actor that has ended. */
 export function goneFailure(actor: string, reason: Reason = "stopped"): Failure {

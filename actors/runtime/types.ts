@@ -187,6 +187,16 @@ export interface ActorSpec<Init = never, M extends Message = never> {
   readonly "~makes"?: (init: Init, message: M) => void;
 }
 
+/** Returns the result of a function; `otherwise` if it throws, whatever it throws. This room does not
+ * import the one of the kernels. */
+export function resultOr<T, O>(run: () => T, otherwise: O): T | O {
+  try {
+    return run();
+  } catch {
+    return otherwise;
+  }
+}
+
 /** Returns true if a value is a reference to an actor. */
 export function isRef(value: unknown): value is ActorRef {
   try {

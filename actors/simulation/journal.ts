@@ -14,6 +14,7 @@
  * @module
  */
 
+import { resultOr } from "../runtime/types.ts";
 import { readValue, VIEWS, writeValue } from "../transports/codec.ts";
 import { Digest, digestOf } from "./digest.ts";
 import { addStep, type HashedStep, type StepRecord, UNCHOSEN } from "./recorder.ts";
@@ -466,13 +467,8 @@ function checkSum(checksum: Checksum, text: string, number: number): void {
 }
 
 /** Returns the digest of an encoded message; for an invalid one, a text that is not a digest. */
-function digestOfEncoded(encoded: unknown): string {
-  try {
-    return digestOf(decodePayload(encoded));
-  } catch {
-    return "no message";
-  }
-}
+const digestOfEncoded = (encoded: unknown): string =>
+  resultOr(() => digestOf(decodePayload(encoded)), "no message");
 
 /** Returns the isolates that a step started. */
 function spawnedIn({ did }: StepRecord): number[] {

@@ -21,6 +21,7 @@ import type {
   Transport,
   TransportOptions,
 } from "../runtime/transport.ts";
+import { resultOr } from "../runtime/types.ts";
 import {
   type Address,
   beatOf,
@@ -134,13 +135,7 @@ function configFlags(): string[] {
   return [];
 }
 
-function isFile(path: string): boolean {
-  try {
-    return Deno.statSync(path).isFile;
-  } catch {
-    return false;
-  }
-}
+const isFile = (path: string): boolean => resultOr(() => Deno.statSync(path).isFile, false);
 
 /** Signals by which V8 ends a process whose heap has reached its limit. */
 const OUT_OF_MEMORY_SIGNALS: readonly string[] = ["SIGTRAP", "SIGABRT", "SIGILL"];

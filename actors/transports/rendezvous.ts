@@ -16,6 +16,7 @@
  */
 
 import { dirname, join } from "node:path";
+import { resultOr } from "../runtime/types.ts";
 import { readAll } from "./stream.ts";
 
 const PREFIX = "troupe-", LOCK = "lock";
@@ -139,16 +140,13 @@ function removeAbandoned(own: string): void {
 }
 
 /** Returns whether the program that created a folder has died; false for other users' folders. */
-function isAbandoned(path: string, uid: number | null): boolean {
-  try {
+const isAbandoned = (path: string, uid: number | null): boolean =>
+  resultOr(() => {
     const lock = join(path, LOCK);
     if (Deno.lstatSync(path).uid !== uid || !Deno.lstatSync(lock).isFile) return false;
     using file = Deno.openSync(lock, { write: true });
     return file.tryLockSync(true);
-  } catch {
-    return false;
-  }
-}
+  }, false);
 
 /** Address of a listening socket. */
 export type Address = Deno.UnixAddr | Deno.NetAddr;

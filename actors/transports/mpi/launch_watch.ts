@@ -5,6 +5,8 @@
  * @module
  */
 
+import { resultOr } from "../../runtime/types.ts";
+
 /** Message from the launcher to rank 0 that requests an orderly end of the job. */
 export const END_REQUEST = "end\n";
 
@@ -38,11 +40,7 @@ export function writeLiveness(sign: Pick<Liveness, "rank" | "phase">): void {
 /** Returns the report in a line, if the line is one. */
 export function decodeLiveness(line: string): Liveness | undefined {
   if (!line.startsWith(MARK)) return undefined;
-  try {
-    return JSON.parse(line.slice(MARK.length));
-  } catch {
-    return undefined; // an incomplete line
-  }
+  return resultOr(() => JSON.parse(line.slice(MARK.length)), undefined); // it may be incomplete
 }
 
 /** Environment variable with the name of the launch of a rank. */

@@ -14,6 +14,7 @@
 import { deadline } from "@std/async/deadline";
 import { delay } from "@std/async/delay";
 import { BlockList, isIPv4 } from "node:net";
+import { resultOr } from "../../runtime/types.ts";
 import { readAll, writeAll } from "../stream.ts";
 import { JobRefusal, type Mpi } from "./library.ts";
 import { gatherValues } from "./wire.ts";
@@ -165,13 +166,7 @@ const bootId = () => read(() => Deno.readTextFileSync("/proc/sys/kernel/random/b
 const networkNamespace = () => read(() => Deno.readLinkSync("/proc/self/ns/net"));
 
 /** Reads a value that only exists on Linux; returns "" if it is missing or cannot be read. */
-function read(what: () => string): string {
-  try {
-    return what();
-  } catch {
-    return "";
-  }
-}
+const read = (what: () => string): string => resultOr(what, "");
 
 /** Bytes of the client's half of the secret, and of the listener's half. */
 const WORD_BYTES = 32;

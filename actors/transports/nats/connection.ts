@@ -10,6 +10,7 @@
 
 import type { Msg, NatsConnection, NodeConnectionOptions } from "@nats-io/transport-node";
 import { messageOf } from "../../runtime/failure.ts";
+import { resultOr } from "../../runtime/types.ts";
 import { BEAT, CONTROL } from "./link.ts";
 
 /** The leader's number among the members of a run. */
@@ -269,13 +270,9 @@ async function connectTo({ url, joinMs }: MeetingPlace, { bytes }: Member) {
   }
 }
 
-function statusOf(message: Msg): number | undefined {
-  try {
-    return message.headers?.code;
-  } catch {
-    return undefined; // invalid headers from an untrusted sender
-  }
-}
+/** Returns the status of a message; undefined for invalid headers from an untrusted sender. */
+const statusOf = (message: Msg): number | undefined =>
+  resultOr(() => message.headers?.code, undefined);
 
 function encodeControl(record: object): Uint8Array {
   return new Uint8Array([CONTROL, ...new TextEncoder().encode(JSON.stringify(record))]);

@@ -211,12 +211,12 @@ export async function connectMember(place: MeetingPlace, hearing: Hearing) {
 /** Returns whether a leader is connected: if not, the server answers, under a subject of no member. */
 async function isLed(nats: NatsConnection, run: string): Promise<boolean> {
   const reply = subjectOf(run, "none", LEADER);
-  let isLed = true;
-  const answers = nats.subscribe(reply, { callback: () => void (isLed = false) });
+  let isThere = true;
+  const answers = nats.subscribe(reply, { callback: () => void (isThere = false) });
   nats.publish(subjectOf(run, LEADER, LEADER), "", { reply });
   await nats.flush();
   answers.unsubscribe();
-  return isLed;
+  return isThere;
 }
 
 /**
@@ -258,15 +258,10 @@ async function connectTo({ url, joinMs }: MeetingPlace, { bytes }: Member) {
       reconnectJitter: BEAT_MS,
       ...joinMs !== undefined && { timeout: Math.max(joinMs, CONNECT_MS) },
     });
-  } catch (error) {
-    throw new Error(
-      `Cannot join the run: ${
-        shown(url)
-      } must be a server of NATS that accepts the credentials, received ${
-        JSON.stringify(messageOf(error))
-      }`,
-      { cause: error },
-    );
+  } catch (cause) {
+    const must = "must be a server of NATS that accepts the credentials";
+    const received = JSON.stringify(messageOf(cause));
+    throw new Error(`Cannot join the run: ${shown(url)} ${must}, received ${received}`, { cause });
   }
 }
 

@@ -233,7 +233,7 @@ export class Dependencies {
     return this.#parts > this.#slices && this.#routes !== undefined ? cutInto(this.#parts) : [];
   }
 
-  /** The action that gives an output; B for any backward, as one of the whole. */
+  /** Returns the action that gives an output; for any backward, a B that is not halved. */
   describe(output: number) {
     const cell = output % this.#cells, count = this.#slices;
     return {

@@ -111,10 +111,10 @@ export interface Network {
   /** Kills an isolate that does not stop. */
   kill(isolate: number, why: string): void;
   /**
-   * Excludes the host of an isolate, because an actor has failed in handling a message from there.
-   * Returns false if that host is trusted. Absent: all are.
+   * Excludes the host of an isolate, because an actor could not handle a message from there. Returns
+   * false if that host is trusted. Absent: all hosts are trusted.
    */
-  blame?(isolate: number, why: string): boolean;
+  exclude?(isolate: number, why: string): boolean;
 }
 
 /**

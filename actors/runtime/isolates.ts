@@ -72,7 +72,7 @@ function startGuarded(
     },
     close: () => end("close"),
     kill: () => end("kill"),
-    ...remote.exclude && { exclude: (why) => remote.exclude!(why) },
+    exclude: remote.exclude,
     abandon() {
       remote.abandon?.();
       limit(ended.promise, limitMs, () => ended.resolve());
@@ -152,8 +152,8 @@ export class IsolateRegistry implements Network {
   readonly #members = new Map<number, Member>();
   readonly #gone = new Map<number, Reason>();
   readonly #early = new Map<number, Early[]>();
-  /** Isolates of hosts that are not trusted, also those that have ended. */
-  readonly #strangers = new Map<number, RemoteIsolate>();
+  /** For each isolate on an untrusted host, also after its end, the function that excludes the host. */
+  readonly #excludes = new Map<number, (why: string) => void>();
   /** Isolates that still have resources, each with a promise of its complete end. */
   readonly #pending = new Map<RemoteIsolate, Promise<unknown>>();
   #activity = 0;
@@ -177,7 +177,7 @@ export class IsolateRegistry implements Network {
     }, 2 * stopGraceMs);
     const member = { actor: launch.ref.id, transport, remote, sawActivity: false };
     this.#members.set(number, member);
-    if (remote.exclude) this.#strangers.set(number, remote);
+    if (remote.exclude) this.#excludes.set(number, remote.exclude);
     this.#await(remote, remote.gone.then((cause) => this.#lose(number, member, cause)));
     for (const greet of this.#early.get(number) ?? []) greet(member);
     this.#early.delete(number);
@@ -208,10 +208,10 @@ export class IsolateRegistry implements Network {
     member.remote.kill();
   }
 
-  blame(number: number, why: string): boolean {
-    const stranger = this.#strangers.get(number);
-    stranger?.exclude?.(why);
-    return stranger !== undefined;
+  exclude(number: number, why: string): boolean {
+    const exclude = this.#excludes.get(number);
+    exclude?.(why);
+    return exclude !== undefined;
   }
 
   /** Returns a number that grows if any isolate is busy or was since the last call. */

@@ -192,7 +192,7 @@ function crash(
 ): void {
   if (actor.step !== step) return;
   const failure = describeFailure(actor.ref.id, kind, error, describeStep(actor, step));
-  if (isBlamed(isolate, failure, step)) return settle(isolate, actor, step);
+  if (excludeSender(isolate, failure, step)) return settle(isolate, actor, step);
   step.isSettled = true;
   if (!step.isAbandoned) fail(isolate, actor, failure);
   // A step that waited for answers has ended with its actor.
@@ -201,15 +201,15 @@ function crash(
   step.wake?.();
 }
 
-/** Returns whether the sender of a message is to blame for a failure, and not the actor. */
-function isBlamed(
+/** Excludes the host that sent the message of a step. Returns false if that host is trusted. */
+function excludeSender(
   { env: { network } }: Isolate,
   { actor, kind, error }: Failure,
   { envelope: { from, message } }: HandlingStep,
 ): boolean {
-  if (kind === "init" || !network?.blame) return false;
+  if (kind === "init" || !network?.exclude) return false;
   const why = `it has sent ${message.type.slice(0, 40)} to "${actor}": ${error.message}`;
-  return network.blame(from.isolate, why.slice(0, 300));
+  return network.exclude(from.isolate, why.slice(0, 300));
 }
 
 function leaveStep(isolate: Isolate, actor: Actor, step: HandlingStep): void {

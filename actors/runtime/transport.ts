@@ -153,7 +153,7 @@ export interface RemoteIsolate {
   abandon?(): void;
   /** Excludes its host, which has sent a message that an actor could not handle. Absent: the host is
    * trusted. */
-  exclude?(why: string): void;
+  readonly exclude?: ((why: string) => void) | undefined;
   /** Returns true if the isolate is busy or was since the last call. Absent: it counts as busy if a
    * frame has arrived. */
   isAlive?(): boolean;

@@ -192,7 +192,7 @@ class ValueReader {
   }
 
   #sparseArray(): unknown[] {
-    // V8 allocates no elements for this length, nor when it becomes less.
+    // V8 allocates no elements for this length, also when the length is reduced.
     const array = this.#note(new Array(2 ** 32 - 1));
     array.length = this.#varint();
     return this.#entries(array);

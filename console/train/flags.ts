@@ -155,7 +155,8 @@ export const noteReads = <T extends object>(options: T, read: Set<unknown>): T =
   new Proxy(options, { get: (all, name) => (read.add(name), Reflect.get(all, name)) });
 
 /**
- * Refuses sizes that neither a model nor its data reads.
+ * Refuses typed flags whose options are not read: by default the sizes of a model, which neither the
+ * model nor its data reads.
  *
  * @param cannot the begin of the sentence.
  * @param given the flags that were typed.
@@ -164,14 +165,22 @@ export function refuseUnread(
   cannot: string,
   given: Readonly<Record<string, unknown>>,
   read: ReadonlySet<unknown>,
+  [reader, options]: readonly [string, Readonly<Record<string, string>>] = ["model", SIZES],
 ): void {
-  const [flag] = Object.entries(SIZES)
+  const [flag] = Object.entries(options)
     .find(([flag, option]) => given[flag] !== undefined && !read.has(option)) ?? [];
   if (flag === undefined) return;
-  throw new TypeError(
-    `${cannot}: --${flag} must be left out, as the model does not read it, received ${given[flag]}`,
-  );
+  const must = `--${flag} must be left out, as the ${reader} does not read it`;
+  throw new TypeError(`${cannot}: ${must}, received ${given[flag]}`);
 }
+
+/** The settings of optimizers among the flags, by what an optimizer calls them. */
+export const OPTIMIZER_SETTINGS = {
+  beta1: "beta1",
+  beta2: "beta2",
+  momentum: "momentum",
+  "weight-decay": "weightDecay",
+} as const;
 
 /** Your own data. A resumed run needs it again, because no file may name another file. */
 export const DATA_FILE_FLAGS = {

@@ -19,6 +19,7 @@ import {
   type FoundComponent,
   importComponent,
   type ImportedComponent,
+  type OptimizerComponent,
 } from "../../actors/registry/component.ts";
 import { builtInNames } from "../../actors/registry/registry.ts";
 import { openTask, type Task } from "../../actors/registry/task.ts";
@@ -31,7 +32,13 @@ import { scheduleOptionsOf } from "../commands/schedule_flags.ts";
 import { optionsOfFlags } from "../flag.ts";
 import { inOneLine, printError, quoted } from "../terminal.ts";
 import { shellWord } from "./data_files.ts";
-import { INHERITED_FLAGS, noteReads, refuseUnread, sizesOfFlags } from "./flags.ts";
+import {
+  INHERITED_FLAGS,
+  noteReads,
+  OPTIMIZER_SETTINGS,
+  refuseUnread,
+  sizesOfFlags,
+} from "./flags.ts";
 import { isOnnxFile, onnxModel } from "./onnx.ts";
 import type { TrainRequest } from "./request.ts";
 
@@ -85,7 +92,7 @@ export async function importComponents(request: TrainRequest): Promise<RunCompon
 
 /** Builds the task of a run from its model, data and flags. */
 export async function taskOf(request: TrainRequest, { model, data }: RunComponents): Promise<Task> {
-  const { flags, files, microBatches, tokenizer: file, given, onnx } = request;
+  const { flags, files, microBatches, tokenizer: file, onnx } = request;
   const { replicas, steps, seed, dropout } = flags, documents = files["token-lengths"];
   const isGrouped = flags["group-by-length"] && !flags.lengths;
   const must = "--lengths must be given with --group-by-length";
@@ -95,13 +102,12 @@ export async function taskOf(request: TrainRequest, { model, data }: RunComponen
     ? await parseTokenizer(file.content, inOneLine(file.path))
     : flags.tokenizer as TokenizerName | undefined;
   const read = new Set<unknown>(), { value: built } = model, { value: opened } = data;
-  const typed = Object.fromEntries(Object.entries(flags).filter(([name]) => given.includes(name)));
   const build: ModelComponent["build"] = (options) => {
     const made = built.build(noteReads(options, read));
     // A user's part may read its options later, when a layer is built.
     if (!(model.isBuiltIn || onnx) || !data.isBuiltIn) return made;
     return Promise.resolve(made).then((done) => {
-      refuseUnread(`Cannot train ${built.name}`, typed, read);
+      refuseUnread(`Cannot train ${built.name}`, typedOf(request), read);
       return done;
     });
   };
@@ -215,13 +221,13 @@ function readKept(
  * @param program URL of the module that trains, which a journal wants to know.
  */
 export function runOptions(
-  { args, flags, schedule, microBatches, checkpoint }: TrainRequest,
+  request: TrainRequest,
   { optimizer, supervisor }: Pick<RunComponents, "optimizer" | "supervisor">,
   program?: string,
 ): Omit<TrainOptions, "model" | "data"> {
+  const { args, flags, schedule, microBatches, checkpoint } = request;
   const given = optionsOfFlags(TRAIN, flags) as unknown as Omit<TrainOptions, "model" | "data">;
-  const { beta1, beta2, momentum, "weight-decay": weightDecay, journal, ema } = flags;
-  const groups = flags["param-groups"];
+  const { journal, ema, "param-groups": groups } = flags;
   return {
     ...given,
     lora: flags.lora === undefined ? undefined : readLora(flags.lora),
@@ -238,7 +244,7 @@ export function runOptions(
     nats: flags.runtime === "nats" ? given.nats : undefined,
     trace: isTraced(flags),
     optimizer: {
-      ...optimizer.value.options({ beta1, beta2, momentum, weightDecay }),
+      ...optimizerOf(request, optimizer.value),
       ...ema !== undefined && { ema },
       ...groups !== undefined && { groups: readGroups(groups) },
     },
@@ -249,6 +255,20 @@ export function runOptions(
     evaluation: undefined,
   };
 }
+
+/** Returns the optimizer with the settings of the flags. @throws {TypeError} if it reads fewer. */
+function optimizerOf(request: TrainRequest, optimizer: OptimizerComponent) {
+  const { beta1, beta2, momentum, "weight-decay": weightDecay } = request.flags;
+  const read = new Set<unknown>();
+  const settings = optimizer.options(noteReads({ beta1, beta2, momentum, weightDecay }, read));
+  const reader = [`optimizer ${optimizer.name}`, OPTIMIZER_SETTINGS] as const;
+  refuseUnread("Cannot train", typedOf(request), read, reader);
+  return settings;
+}
+
+/** Returns the flags that were typed, with their values. */
+const typedOf = ({ flags, given }: TrainRequest): Readonly<Record<string, unknown>> =>
+  Object.fromEntries(Object.entries(flags).filter(([name]) => given.includes(name)));
 
 /** Returns whether workers tell when each action ran. */
 export const isTraced = ({ trace, dashboard }: TrainRequest["flags"]): boolean =>

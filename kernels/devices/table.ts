@@ -4,7 +4,7 @@
  * @module
  */
 
-import { refusal } from "../errors.ts";
+import { assertInput, refusal } from "../errors.ts";
 import { lowerModel } from "../onnx/lower.ts";
 import { scratchBytes } from "../onnx/scratch.ts";
 import type { Precision } from "../precision.ts";
@@ -454,6 +454,8 @@ export async function resolveDevices(
   options: ResolveOptions = {},
 ): Promise<readonly [DeviceChoice, ...DeviceChoice[]]> {
   const { announce = () => {}, adapters, precision, onednn, isShared = false } = options;
+  const isUnread = onednn !== undefined && precision !== "bf16";
+  assertInput(!isUnread, "open a device", "onednn must be left out without precision bf16", onednn);
   const read = readSpec(spec);
   if (!read) {
     throw refusal("open a device", `its name must be ${DEVICE_SPECS.join(", ")}`, `"${spec}"`);

@@ -128,4 +128,8 @@ Deno.test("bf16 without a library, or on a device without it, is refused with wh
   await assert.rejects(refused("wasm"), sentence);
   await assert.rejects(refused("auto", "/none/libdnnl.so.2"), /libdnnl2/);
   assert.deepEqual(await refused("reference"), [{ name: "reference" }]);
+  await assert.rejects(
+    resolveDevices("reference", { onednn: "libdnnl.so.2" }),
+    /^RangeError: .*onednn must be left out without precision bf16, received libdnnl.so.2$/,
+  );
 });

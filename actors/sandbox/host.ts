@@ -4,9 +4,9 @@
  *
  * [Note: numbered addresses] The package never has an address. It has numbers of the addresses in its
  * init, messages and answers. Another number ends it, so it cannot reach other actors, and a record
- * that looks like an address does not leave the sandbox. The sandbox sends one frame of bounded size
- * for each frame that it gets, so it cannot flood its host; and the number of its messages in the
- * mailboxes of others is bounded, so it cannot flood them.
+ * that has the form of an address does not leave the sandbox. The sandbox sends one frame of bounded size
+ * for each frame that it receives, so it cannot flood its host. The number of its messages in the
+ * mailboxes of other actors is bounded, so it cannot flood them either.
  *
  * @module
  */
@@ -63,22 +63,22 @@ export interface InspectedActor {
 export interface InspectOptions extends GraphOptions {
   /** Name of the exported definition. Default `actor`. */
   readonly export?: string | undefined;
-  /** Longest time that its modules may run, in milliseconds. Default 10,000. */
+  /** Time limit of its modules, in milliseconds. Default 10,000. */
   readonly timeLimitMs?: number;
 }
 
 const TIME_LIMIT_MS = 10_000;
 
-/** Characters of a description. */
+/** Maximum number of characters of a description. */
 const DESCRIPTION_MAX = 2 ** 20;
 
-/** Characters of a name, or of the subject of a permission. */
+/** Maximum number of characters of a name, or of the subject of a permission. */
 const NAME_MAX = 200;
 
-/** Messages of an actor, and permissions of one kind. */
+/** Maximum number of messages of an actor, and of permissions of one kind. */
 const LIST_MAX = 256;
 
-/** Characters of an error of a package. */
+/** Maximum number of characters of an error of a package. */
 const WHY_MAX = 1000;
 
 /**
@@ -104,7 +104,7 @@ export async function inspectActor(
   return { ...await inspectHashed(hashed, options), hashed };
 }
 
-/** Inspects modules that are hashed: no others are run. */
+/** Inspects modules that are hashed already, and runs no others. */
 export async function inspectHashed(
   { specifier: from, integrity, lock }: HashedModule,
   { export: name = "actor", timeLimitMs = TIME_LIMIT_MS }: InspectOptions = {},
@@ -123,7 +123,7 @@ export async function inspectHashed(
 }
 
 /**
- * Has a sandbox import its package, and returns the description of the actor.
+ * Makes a sandbox import its package, and returns the description of the actor.
  *
  * @throws {TypeError} (as a rejection) when it is not a definition.
  * @throws {RangeError} (as a rejection) when it is too large.
@@ -162,7 +162,7 @@ async function describe(
   );
 }
 
-/** Returns an error of a sandbox: its fields may be of any kind, and are shown to users. */
+/** Returns an error of a sandbox. Its fields are untrusted, and are shown to users. */
 function errorOf(fields: unknown): Error {
   const { name, message, stack } = Object(fields) as Record<string, unknown>;
   const text = (value: unknown) =>
@@ -198,8 +198,8 @@ export interface SandboxOptions {
   readonly sends?: Schemas;
   /** Schemas of its answers, by the type of the question. Default: any answer. */
   readonly answers?: Schemas;
-  /** Longest time that it may compute for a message, or between two answers that it waits for, in
-   * milliseconds. Default 60,000. */
+  /** Time limit of each turn, from a message or an answer to the next wait or the end, in milliseconds.
+   * Default 60,000. */
   readonly stepLimitMs?: number;
   /** Default `process`. A `worker` costs less and holds less: its memory has no limit, an endless loop
    * keeps a core until the program ends, and it can print. The program must be started with
@@ -304,21 +304,21 @@ export async function host(ctx: Context<Message>, init: unknown, options: HostOp
   return { [OTHERS]: (message: Message) => actor.handle(message) };
 }
 
-/** Limit of the waiting messages of a package, in all mailboxes together, and of their bytes. */
+/** Maximum number and bytes of a package's messages that wait in all mailboxes together. */
 const WAITING_MAX = 65_536;
 const WAITING_BYTES_MAX = 2 ** 28;
 
-/** Actors that a package may know, and answers that it may owe. */
+/** Maximum number of actors that a package knows, and of answers that it owes. */
 const KNOWN_MAX = 100_000;
 
-/** Milliseconds that the end of an actor waits for that of its process. */
+/** Milliseconds that an actor that ends waits for the end of its process. */
 const CLOSE_MS = 5000;
 
-/** Begins the types of messages between runtime and host. A package sends none of them. */
+/** Prefix of the types of messages between runtime and host. A package cannot send them. */
 const OWN = "~";
 
-/** A message of the host to itself: a message to `to` was handled, all of them end with `to`, or a
- * timer of the package has fired. */
+/** A message of the host to itself: `to` has handled a message, `to` has ended with all that wait for
+ * it, or a timer of the package has fired. */
 interface Own extends Message {
   readonly type: "~handled" | "~down" | "~timer";
   readonly to: string;
@@ -343,7 +343,7 @@ export class Host {
   /** Actors by their numbers in the sandbox; the first is the actor itself. */
   readonly #refs: ActorRef<Message>[] = [];
   readonly #numbers = new Map<string, number>();
-  /** Questions to be answered later, by the number of their message. */
+  /** Questions that are answered later, by the number of their message. */
   readonly #pendingReplies = new Map<number, { readonly type: string; readonly reply: Reply }>();
   readonly #watched = new Set<string>();
   readonly #accounts = new Map<string, Account>();
@@ -466,7 +466,7 @@ export class Host {
           key = typeof call.key === "string" ? call.key : undefined;
         const to = key === undefined ? "timer" : `timer ${key}`, bytes = held + 2 * to.length;
         const delayMs = numberIn(call.delayMs);
-        // It takes the place of another.
+        // A timer replaces an earlier one with its key.
         if (key !== undefined) this.#release(to);
         this.#reserve(to, bytes);
         return ctx.after(delayMs, { type: "~timer", to, bytes, message } as Own, key);
@@ -514,8 +514,8 @@ export class Host {
     }
   }
 
-  /** Counts one message as handled; without bytes, all messages to an actor. A receipt may come after
-   * the end of its receiver, and then releases nothing. */
+  /** Counts one message as handled; without bytes, all messages to an actor. A receipt that comes after
+   * the end of its receiver releases nothing. */
   #release(to: string, bytes?: number): void {
     const account = this.#accounts.get(to);
     if (!account) return;
@@ -564,7 +564,7 @@ function numberIn(value: unknown): number {
   throw protocolError(`it must give a number, received ${kindOf(value)}`);
 }
 
-/** Returns the error of a sandbox that does what its own code never does. */
+/** Returns the error of a sandbox that breaks the protocol, which its own code never does. */
 function protocolError(what: string): Error {
   return new Error(`the sandbox broke its protocol: ${what}`);
 }
@@ -581,7 +581,7 @@ function refOf(value: unknown, refs: readonly ActorRef<Message>[]): ActorRef<Mes
 /**
  * Returns a value of a package with real addresses.
  *
- * @throws {Error} when it has a number that was not given, or what looks like an address.
+ * @throws {Error} when it has a number that was not given, or a record in the form of an address.
  */
 function fromPackage(value: unknown, refs: readonly ActorRef<Message>[]) {
   return translate(value, (record) => {
@@ -592,11 +592,11 @@ function fromPackage(value: unknown, refs: readonly ActorRef<Message>[]) {
 }
 
 /**
- * Returns a copy of a value, and about how many bytes it takes.
+ * Returns a copy of a value, and its approximate number of bytes.
  *
- * @param replace returns what takes the place of a record; undefined: a copy of it.
- * @throws {RangeError} when it has too many values, or is too deep: then it may have a circle.
- * @throws {TypeError} when it holds what messages of packages do not.
+ * @param replace returns the replacement of a record; undefined: its copy.
+ * @throws {RangeError} when it has too many values, or is too deep, for example because of a cycle.
+ * @throws {TypeError} when it holds a value that messages of packages cannot hold.
  */
 function translate(
   value: unknown,

@@ -1,10 +1,10 @@
 /**
- * The modules of a package: all that is loaded when it is imported, and a hash of it. They are
- * fetched, and none of them is run.
+ * The modules of a package, which are all modules that its import loads, and their hash. They are
+ * fetched but not run.
  *
- * [Note: names] A module has the same hash in every program, and the hashed modules are the ones that
- * run. So the configuration of the working folder does not count: a name means what the
- * configuration of the package says, and a name without a meaning there is listed as it is.
+ * [Note: names] A module has the same hash in every program, and only the hashed modules run. So the
+ * configuration of the working folder has no effect: the configuration of the package resolves names,
+ * and a name that it does not define stays as it is.
  *
  * @module
  */
@@ -19,7 +19,7 @@ import { closeRendezvousFolder, lockTemporaryFolder } from "../transports/rendez
 
 /** One module that runs when the first one is imported. */
 export interface GraphModule {
-  /** Absolute URL, `npm:/name@version`, `node:name`, or a name without a meaning. */
+  /** Absolute URL, `npm:/name@version`, `node:name`, or an unresolved name. */
   readonly specifier: string;
   /** Path of its text on this machine; undefined if it is not a file. */
   readonly local: string | undefined;
@@ -29,18 +29,18 @@ export interface GraphModule {
 export interface NpmPackage {
   /** `name@version`. */
   readonly id: string;
-  /** Hash that its registry gives: `sha512-…`. */
+  /** Hash of its registry: `sha512-…`. */
   readonly integrity: string;
 }
 
-/** Chosen versions, as Deno writes them into a lock file. */
+/** Resolved versions in the format of Deno's lock file. */
 export type Lock = Readonly<Record<string, unknown>>;
 
-/** All that is loaded when a module is imported. */
+/** All modules that the import of a module loads. */
 export interface ModuleGraph {
-  /** Specifier that was asked for. */
+  /** The requested specifier. */
   readonly specifier: string;
-  /** URL of the first module, after redirects and choices of versions. */
+  /** URL of the first module, after redirects and the resolution of versions. */
   readonly root: string;
   /** Modules in the order of their specifiers. */
   readonly modules: readonly GraphModule[];
@@ -52,23 +52,23 @@ export interface ModuleGraph {
 export interface HashedModule extends ModuleGraph {
   /** `sha256-` and the hash, in base64. */
   readonly integrity: string;
-  /** Chosen versions of its imports. */
+  /** Resolved versions of its imports. */
   readonly lock: Lock;
 }
 
 /** Options for fetching a module. */
 export interface GraphOptions {
-  /** Versions that were chosen before, and stay. Default: the newest ones. */
+  /** Versions that were resolved before, and are kept. Default: the newest ones. */
   readonly lock?: Lock | undefined;
 }
 
-/** Modules of one graph. */
+/** Maximum number of modules of a graph. */
 const MODULES_MAX = 10_000;
 
-/** Bytes of one module. */
+/** Maximum bytes of a module. */
 const TEXT_BYTES_MAX = 2 ** 26;
 
-/** Options of `deno` that make the configuration of the working folder count for nothing. */
+/** Flags with which `deno` ignores the configuration of the working folder. */
 export const NO_CONFIG = ["--no-config", "--quiet"];
 
 /** These settings as environment variables. */
@@ -79,17 +79,18 @@ export const NO_CONFIG_ENV = {
 };
 
 /**
- * Fetches a module with all that it imports, and hashes it; none of it is run.
+ * Fetches a module with all that it imports, and hashes them, without running any of them.
  *
- * [Note: hash] One line for each module that the first one leads to, by imports of code,
- * also dynamic ones with a literal specifier: its specifier, a space, and the SHA-256 of its text in
- * hexadecimal digits. A module of a file is named by its path from the folder of the first module
- * (`./actor.ts`, `../lib/sum.ts`), so a checkout elsewhere has the same hash; others by their URLs
- * with the chosen versions. Then a line for each npm package: `npm:`, its name, `@`, its version, a
- * space, and the hash of its registry, which Deno checks. Parts of Deno (`node:fs`) and names without
- * a meaning have a name only. Lines are in the order of their code units; each ends with a line feed.
- * What only types need is not hashed, and neither is a module with a computed specifier: permissions
- * decide about those. A user who may write files of this machine can change them after this.
+ * [Note: hash] There is one line for each module that the first one imports, directly or through
+ * others, also by a dynamic import with a literal specifier: its specifier, a space, and the SHA-256
+ * of its text in hexadecimal digits. The name of a file is its path from the folder of the first
+ * module (`./actor.ts`, `../lib/sum.ts`), so a checkout elsewhere has the same hash; the name of
+ * another module is its URL with the resolved version. Then there is a line for each npm package:
+ * `npm:`, its name, `@`, its version, a space, and the hash of its registry, which Deno checks. Parts
+ * of Deno (`node:fs`) and unresolved names have lines without a hash. Lines are sorted by code units;
+ * each ends with a line feed. Modules that only types import are not hashed, nor are modules with a
+ * computed specifier, which need permissions. A user with write access to the files of this machine
+ * can change them afterwards.
  *
  * @param specifier `jsr:`, `npm:`, or an absolute URL.
  * @throws {TypeError} (as a rejection) when a module cannot be fetched.
@@ -112,14 +113,14 @@ export async function hashModule(
   try {
     const path = join(folder, "deno.lock"), importMap = join(folder, "imports.json");
     if (lock) await Deno.writeTextFile(path, JSON.stringify(lock));
-    // A file that is missing is reported by Deno.
+    // Deno reports a missing file.
     const own = await packageFolder(specifier).catch(() => undefined);
     await Deno.writeTextFile(importMap, JSON.stringify({ imports: own?.imports ?? {} }));
     const flags = [...NO_CONFIG, `--lock=${path}`, "--frozen=false", `--import-map=${importMap}`];
     const info = await deno("fetch", specifier, [
       ...["info", "--json", "--node-modules-dir=none", ...flags, ...importFlags(specifier)],
     ]);
-    // A module that imports nothing from elsewhere has no lock.
+    // Without imports of packages there is no lock.
     const locked = existsSync(path) ? JSON.parse(await Deno.readTextFile(path)) : {};
     // Texts are hashed here, so that an error can give both hashes.
     const { remote: _, ...chosen } = locked;
@@ -131,7 +132,7 @@ export async function hashModule(
 }
 
 /**
- * Refuses modules with another hash than they must have.
+ * Throws if the hash of modules is another.
  *
  * @throws {RangeError} with both hashes.
  */
@@ -165,7 +166,7 @@ async function lineOf({ specifier, local }: GraphModule, root: string): Promise<
     );
   }
   const bytes = await Deno.readFile(local);
-  // Deno's cache writes notes below the text that it has fetched.
+  // Deno's cache appends metadata to the text.
   const at = Buffer.from(bytes.buffer).lastIndexOf("\n// denoCacheMetadata=");
   const text = specifier.startsWith("file:") || at < 0 ? bytes : bytes.subarray(0, at);
   return `${name} ${createHash("sha256").update(text).digest("hex")}\n`;
@@ -177,7 +178,7 @@ function nameIn(specifier: string, root: string): string {
   return path.startsWith("../") ? path : `./${path}`;
 }
 
-/** The part of the output of `deno info --json` that is read here. */
+/** The fields of `deno info --json` that are read. */
 interface Info {
   readonly roots: readonly string[];
   readonly modules: readonly {
@@ -227,7 +228,7 @@ function graphOf(specifier: string, info: Info, npm: Locked): ModuleGraph {
   };
 }
 
-/** Returns the specifier that another leads to. */
+/** Returns the target of the redirects of a specifier. */
 function follow({ redirects }: Info, specifier: string): string {
   for (let n = 0; n < Object.keys(redirects).length; n++) {
     if (!Object.hasOwn(redirects, specifier)) break;
@@ -270,13 +271,13 @@ export function importFlags(specifier: string): string[] {
 
 /** Returns the host of a remote module, with its port. */
 export function hostOf(specifier: string): string | undefined {
-  if (!URL.canParse(specifier)) return; // a name without a meaning
+  if (!URL.canParse(specifier)) return; // an unresolved name
   const { protocol, hostname, port } = new URL(specifier);
   if (protocol !== "https:" && protocol !== "http:") return;
   return `${hostname}:${port || (protocol === "https:" ? 443 : 80)}`;
 }
 
-/** Limits of a `deno` that fetches: modules can be endless, as `/dev/zero` is. */
+/** Limits of a `deno` that fetches, because modules can be endless, such as `/dev/zero`. */
 const FETCH_MS = 300_000;
 const FETCH_MB = 1024;
 

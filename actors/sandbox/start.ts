@@ -1,6 +1,6 @@
 /**
- * The sandbox of a package's actor: a process, or a worker, with the granted permissions and no others.
- * It sends a frame only in answer to one.
+ * The sandbox of a package's actor: a process or a worker with the granted permissions only. It sends
+ * frames only as answers.
  *
  * @module
  */
@@ -27,7 +27,7 @@ import {
   packageFolder,
 } from "./modules.ts";
 
-/** Bytes of one frame of the sandbox. */
+/** Maximum bytes of one frame of the sandbox. */
 const FRAME_BYTES_MAX = 2 ** 27;
 
 /** Limit of the JavaScript heap of a process, in MiB. Buffers do not count. */
@@ -36,13 +36,13 @@ const HEAP_MB = 512;
 /** Milliseconds between two checks of the time limit. */
 const LOOK_MS = 50;
 
-/** Milliseconds that a process may take to start, before code of the package runs. */
+/** Time limit of the start of a process, before code of the package runs, in milliseconds. */
 const BEGIN_MS = 60_000;
 
 /** The module that runs in the sandbox. */
 const GUEST = new URL("./guest.ts", import.meta.url).href;
 
-/** Kinds of permissions, with the field that names what one is about. */
+/** Kinds of permissions, with the field of Deno's descriptor that names the subject. */
 const KINDS = {
   read: "path",
   write: "path",
@@ -56,10 +56,10 @@ const KINDS = {
 
 type Kind = keyof typeof KINDS;
 
-/** Granted permissions of each kind: all, or a list with absolute paths. */
+/** Granted permissions of each kind: all, or a list. Paths are absolute. */
 type Grants = Readonly<Record<Kind, true | readonly string[]>>;
 
-/** A package, and how it is held. */
+/** A package and its sandbox. */
 export interface SandboxModule {
   /** Specifier of the module. */
   readonly from: string;
@@ -119,7 +119,7 @@ interface Link {
   readonly ended: Promise<string>;
 }
 
-/** A sandbox: it gets a frame and gives one back. */
+/** A sandbox, which answers each frame with one frame. */
 export class Port {
   readonly #link: Link;
   #turn: PromiseWithResolvers<unknown> | undefined;
@@ -145,8 +145,8 @@ export class Port {
   /**
    * Sends a frame and returns the answer.
    *
-   * [Note: a busy program] While the program itself is busy, or the machine asleep, an answer may wait
-   * to be read. So time is counted in turns of the event loop: each of them reads answers.
+   * [Note: a busy program] While the program itself is busy, or the machine sleeps, an answer may have
+   * arrived unread. So the limit counts turns of the event loop, because each turn reads answers.
    *
    * @throws {Error} (as a rejection) with the reason when the sandbox has ended, or takes too long.
    */
@@ -186,7 +186,7 @@ type Fail = (why: string) => void;
  * Fetches the modules of a package, checks them, and starts its sandbox; none of its code runs yet.
  *
  * @param id of the actor, for reports.
- * @throws {TypeError} (as a rejection) when a module cannot be fetched, or a worker cannot be held.
+ * @throws {TypeError} (as a rejection) when a module cannot be fetched, or a worker cannot be sandboxed.
  * @throws {RangeError} (as a rejection) when the hash is another, or a file is not in its folder.
  */
 export async function start(id: string, module: SandboxModule): Promise<Port> {
@@ -276,7 +276,7 @@ function writeFiles(folder: string, importMap: string, lock: string): string[] {
 type Box = Prepared & {
   readonly id: string;
   readonly grants: Grants;
-  /** Imports from no hosts other than those of its modules. */
+  /** Whether it may import only from the hosts of its modules. */
   readonly isClosed: boolean;
 };
 
@@ -308,7 +308,7 @@ const openProcess: Open = (box, receive, fail) => {
       if (parentWatch) kill(parentWatch);
       await parentWatch?.status;
       await parentWatch?.stdin.close().catch(() => {});
-      // A process that it has started may hold the other ends.
+      // A child of the process may keep its output open.
       const late = setTimeout(cancel, CLOSED_MS);
       await Promise.all(read);
       clearTimeout(late);
@@ -325,7 +325,7 @@ const openProcess: Open = (box, receive, fail) => {
   }
 };
 
-/** Milliseconds in which the output of a process that has ended must be read. */
+/** Time limit for reading the output of a process that has ended, in milliseconds. */
 const CLOSED_MS = 1000;
 
 /** Returns the command of a process. */
@@ -336,7 +336,7 @@ function commandOf(
   const own = join(folder, "cache");
   Deno.mkdirSync(own);
   for (const { name } of Deno.readDirSync(cache)) {
-    // The other files of a database are next to it.
+    // SQLite follows the link of a database, and finds its other files next to the target.
     if (name === KEPT || /-(wal|shm)$/.test(name)) continue;
     Deno.symlinkSync(join(cache, name), join(own, name));
   }
@@ -357,12 +357,13 @@ function commandOf(
   });
 }
 
-/** Deno's folder of `localStorage` and `caches`, which need no permission. In the cache of a sandbox it is
- * a file, so they cannot be opened: they could fill the disk, or pass notes to other sandboxes. */
+/** Deno's folder of `localStorage` and `caches`, which need no permission. In the cache of a sandbox it
+ * is a file, so they cannot be opened. Otherwise they could fill the disk, or carry messages between
+ * sandboxes. */
 const KEPT = "location_data";
 
-/** Returns the flags of permissions. In a flag, a comma begins another path: a package could name one
- * of its files so that it is granted others. */
+/** Returns the flags of permissions. A comma in a flag separates paths, so a package could choose the
+ * name of a file such that another path is granted. */
 function grantFlags(grants: Grants): string[] {
   return Object.entries(grants).flatMap(([kind, list]) => {
     if (list === true) return [`--allow-${kind}`];
@@ -371,7 +372,7 @@ function grantFlags(grants: Grants): string[] {
       throw new RangeError(`Cannot grant ${kind}: it must have no comma, received ${split}`);
     }
     if (list.length > 0) return [`--allow-${kind}=${list.join()}`];
-    // By default, some hosts may be imported from.
+    // By default, Deno allows imports from some hosts.
     return kind === "import" ? ["--deny-import"] : [];
   });
 }
@@ -390,19 +391,18 @@ function environment({ env }: Grants): Record<string, string> {
 }
 
 /**
- * Starts the process that ends another, and removes its folder, when the program dies, whatever either
- * is doing then: its standard input ends with the program. A process without permissions cannot do so
- * itself in an endless loop.
+ * Starts a process that ends the sandbox and removes its folder when the program dies: then the
+ * standard input of that process ends. A sandbox in an endless loop could not end itself.
  */
 function watchParent(pid: number, folder: string): Deno.ChildProcess {
   return new Deno.Command("sh", {
-    // Ctrl-C and the end of a terminal are no end of the program.
+    // The program may go on after Ctrl-C or the end of a terminal.
     args: ["-c", 'trap "" INT HUP TERM; read -r end; kill -9 "$0"; rm -rf "$1"', `${pid}`, folder],
     ...{ stdin: "piped", stdout: "null", stderr: "null" },
   }).spawn();
 }
 
-/** Most bytes of one read from a pipe. */
+/** Maximum bytes of one read from a pipe. */
 const READ_BYTES = 65_536;
 
 function sourceOf(reader: ReadableStreamBYOBReader): FrameSource {
@@ -416,11 +416,11 @@ function sourceOf(reader: ReadableStreamBYOBReader): FrameSource {
   };
 }
 
-/** Characters of a printed line that are shown, and lines in a second. */
+/** Maximum number of characters of a line that is shown, and of lines in a second. */
 const LINE_MAX = 1000;
 const LINES_MAX = 100;
 
-/** Shows on the standard error, with its id, a part of what a process prints. */
+/** Shows lines that a process prints on the standard error, with its id; not more than the limits. */
 export async function showLines(
   from: ReadableStreamDefaultReader<Uint8Array>,
   id: string,
@@ -442,7 +442,7 @@ export async function showLines(
       if (i > 0) show();
       line = (line + text).slice(0, LINE_MAX);
     }
-    // Leaves the program its time.
+    // A pause leaves CPU time to the program.
     if (shown > LINES_MAX) await new Promise((resolve) => setTimeout(resolve, 20));
   }
   if (line) show();
@@ -459,7 +459,10 @@ function writeLine(line: string): void {
  */
 const openWorker: Open = ({ graph, names, grants: permissions }, receive, fail) => {
   const lack = lackOfWorkers();
-  const why = lack ?? (names.length > 0 ? `it must give no names a meaning: ${names}` : undefined);
+  const why = lack ??
+    (names.length > 0
+      ? `its configuration must define no names of imports, received ${names}`
+      : undefined);
   if (why) throw new TypeError(`Cannot load ${graph.specifier} in a worker: ${why}`);
   // Deno's types lack unstable options.
   const worker = new Worker(
@@ -483,8 +486,8 @@ const openWorker: Open = ({ graph, names, grants: permissions }, receive, fail) 
   };
 };
 
-/** Returns why workers of this program cannot be sandboxed: Deno ends a program that tries without the
- * option, and a worker without permissions may import any npm package unless the program may not. */
+/** Returns the reason why this program cannot sandbox workers. Without the option Deno ends the program,
+ * and a worker without permissions could import any npm package that the program can. */
 function lackOfWorkers(): string | undefined {
   const flags = Deno.build.os !== "linux"
     ? []

@@ -69,14 +69,9 @@ export { DTYPE_BYTES, HOST_ARRAYS } from "./devices/device.ts";
 export {
   assertThreads,
   DEVICE_SPECS,
+  DEVICES,
   findMatrixLibrary,
-  hasFreeViews,
-  hasOwnMemory,
-  hasThreads,
   isDeviceSpec,
-  largestValue,
-  libraryBytes,
-  needsProcess,
   resolveDevice,
   resolveDevices,
 } from "./devices/table.ts";

@@ -1,11 +1,11 @@
 /** The devices that tests may open in any isolate, and how suites for any device register tests. */
 
 import { DEVICE_NAMES, type DeviceName } from "../kernels/mod.ts";
-import { needsProcess } from "../kernels/devices/table.ts";
+import { DEVICES } from "../kernels/devices/table.ts";
 
 /** All devices except webgpu, whose tests are in separate files: see `gpu.ts`. */
 export const ISOLATE_DEVICES: readonly DeviceName[] = DEVICE_NAMES.filter((name) =>
-  !needsProcess(name)
+  !DEVICES[name].isAlone
 );
 
 /** Registers a test of a device: `Deno.test`, or `gpuTest` of `gpu.ts`. */

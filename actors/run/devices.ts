@@ -8,8 +8,7 @@ import type { CoreShare, RuntimeName } from "../options/train_events.ts";
 import {
   assertInput,
   assertThreads,
-  hasThreads,
-  needsProcess,
+  DEVICES,
   refusal,
   resolveDevices,
 } from "../../kernels/internal.ts";
@@ -32,7 +31,7 @@ export function shareCores(
 ): CoreShare {
   const cores = navigator.hardwareConcurrency, here = workersHere(runtime, workers, mpi);
   if (threads !== "auto") assertThreads("Cannot train on", device, threads);
-  const share = hasThreads(device) ? Math.max(1, Math.floor(cores / here)) : 1;
+  const share = DEVICES[device].hasThreads ? Math.max(1, Math.floor(cores / here)) : 1;
   return { threads: threads === "auto" ? share : threads, workersHere: here, cores };
 }
 
@@ -108,7 +107,7 @@ export function isolationFor(
   isolation: PlaceName | undefined,
   device: DeviceName,
 ): PlaceName {
-  if (runtime !== "workers" || !needsProcess(device)) return isolation ?? "worker";
+  if (runtime !== "workers" || !DEVICES[device].isAlone) return isolation ?? "worker";
   if (isolation !== "worker") return isolation ?? "process";
   const must = "one isolate of a process can use the GPU, so isolation must be process";
   throw refusal(`train on ${device} in Deno workers`, must, isolation);
@@ -122,7 +121,7 @@ export function isolationFor(
 export function assertRanksHold(ranks: readonly number[], device: DeviceName): void {
   const must =
     "one isolate of a process can use the GPU, so the map must give each worker a separate rank";
-  const holds = !needsProcess(device) || !isDoubled(ranks);
+  const holds = !DEVICES[device].isAlone || !isDoubled(ranks);
   assertInput(holds, `train on ${device} with runtime mpi`, must, ranks);
 }
 
@@ -140,7 +139,7 @@ export function computedOn(devices: RunDevices, precision: Precision = "fp32"): 
   return {
     device,
     ...adapter !== undefined && { adapter },
-    ...hasThreads(device) && { threads },
+    ...DEVICES[device].hasThreads && { threads },
     ...matrix && { matrix: `${matrix.name} ${matrix.version}` },
     ...precision !== "fp32" && { precision },
   };

@@ -18,8 +18,8 @@ import type {
 } from "../../kernels/mod.ts";
 import {
   cutIntoStages,
+  DEVICES,
   flatLength,
-  hasFreeViews,
   isLora,
   jobParameter,
   momentsOf,
@@ -395,7 +395,7 @@ export function sharesRows(
 ): boolean {
   const { reduce, link, journal, system, devices: [device] } = options;
   return reduce === "deterministic" && !link && copies > 1 && !journal && !system &&
-    hasFreeViews(device.name) && transportTo(isolate, options)?.sharesMemory !== false;
+    DEVICES[device.name].hasFreeViews && transportTo(isolate, options)?.sharesMemory !== false;
 }
 
 /** Returns shared memory for the gradient sums of each stage. */

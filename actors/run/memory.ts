@@ -22,13 +22,11 @@ import type {
 import {
   BUCKET_SIZE,
   commonSizes,
+  DEVICES,
   DTYPE_BYTES,
   elementCount,
-  hasFreeViews,
-  hasOwnMemory,
   isSkip,
   layersOf,
-  libraryBytes,
   mebibytes,
   planLibrary,
   planMemory,
@@ -177,7 +175,7 @@ function isBound({ lists, listPolicy, peaks }: Schedule, worker: number): boolea
 
 /** Bytes that a limit counts: of the device, and of the host if the device has no separate memory. */
 export function limitedBytes({ device, host }: StageMemory, name: DeviceName): number {
-  return totalBytes(device) + (hasOwnMemory(name) ? 0 : totalBytes(host));
+  return totalBytes(device) + (DEVICES[name].hasOwnMemory ? 0 : totalBytes(host));
 }
 
 /** Returns all bytes of some stages or workers, on device and host. */
@@ -196,7 +194,8 @@ export function planWorkers(
   schedule: Schedule,
   device: DeviceName | undefined,
 ): WorkerMemory[] {
-  const { programs, halves } = compiled, areFree = device === undefined || hasFreeViews(device);
+  const { programs, halves } = compiled;
+  const areFree = device === undefined || DEVICES[device].hasFreeViews;
   return schedule.placement.map((held, worker) => {
     const versions = schedule.weightVersions[worker] ?? 1;
     const planStage = (stage: number, slots: number | SliceSlots) =>
@@ -368,12 +367,13 @@ function planActor(options: RunMemoryOptions, worker: number): ActorBytes {
     fields: slots * fieldBytes(compiled),
     sums: held.reduce((sum, { stage }) => sum + chunkBytes(options, stage), mirrorBytes),
     state: 0,
-    runtime: runtime === "local" ? 0 : placeBytes(isolation, libraryBytes(name)),
+    runtime: runtime === "local" ? 0 : placeBytes(isolation, name),
   };
 }
 
 /** Memory of an isolate, in a worker or in a process. */
-function placeBytes(isolation: PlaceName, library: ReturnType<typeof libraryBytes>): number {
+function placeBytes(isolation: PlaceName, name: DeviceName): number {
+  const { libraryBytes: library } = DEVICES[name];
   if (isolation === "worker") return ISOLATE_BYTES + library.isolate;
   // A rank of MPI has an isolate that communicates, and one that computes.
   const isolates = isolation === "mpi" ? 2 * ISOLATE_BYTES : 0;
@@ -401,7 +401,7 @@ function chunkBytes(options: RunMemoryOptions, index: number): number {
 /** Returns the memory of the supervisor and its program, and of a spare process. */
 function planSupervisor(options: RunMemoryOptions): ActorBytes {
   const { compiled, schedule, replicas, devices: [{ name }], runtime, hasSpare } = options;
-  const library = libraryBytes(name), isLocal = runtime === "local";
+  const library = DEVICES[name].libraryBytes, isLocal = runtime === "local";
   const taken = replicas * schedule.microBatches, stepBytes = taken * fieldBytes(compiled);
   const overhead = overheadBytes(taken, bytesOfFields(compiled).length);
   const { snapshot, state, keptSteps } = planState(options, stepBytes + overhead);
@@ -412,14 +412,14 @@ function planSupervisor(options: RunMemoryOptions): ActorBytes {
     sums: rowBytes(options),
     state: snapshot + state,
     runtime: PROCESS_BYTES + library.process + (isLocal ? library.isolate : 0) +
-      (hasSpare ? placeBytes("process", library) : 0),
+      (hasSpare ? placeBytes("process", name) : 0),
   };
 }
 
 /** A serial run has each stage once, in one isolate. */
 function planSerial(options: RunMemoryOptions): RunMemory {
   const { compiled, schedule, replicas, devices: [{ name }] } = options;
-  const { model, stage, halves } = compiled, library = libraryBytes(name);
+  const { model, stage, halves } = compiled, library = DEVICES[name].libraryBytes;
   const copies = copiesOf(schedule, replicas)[0]!.length;
   const planned = planMemory(model, { ...stage, backward: "whole", slots: halves });
   const supervisor = {

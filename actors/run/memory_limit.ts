@@ -10,10 +10,9 @@ import {
   assertMachineHolds,
   bestRecomputeInterval,
   countBlocks,
+  DEVICES,
   DTYPE_BYTES,
   elementCount,
-  hasOwnMemory,
-  largestValue,
   mebibytes,
   refusal,
   totalBytes,
@@ -58,7 +57,7 @@ function changesOfMemory({ compiled, schedule, devices }: LargeRun): Change[] {
     countBlocks(compiled.model.layers),
     schedule.workers,
   );
-  const offload: Change[] = hasOwnMemory(devices[0].name)
+  const offload: Change[] = DEVICES[devices[0].name].hasOwnMemory
     ? [{ flags: "--offload", options: { offload: true } }]
     : [];
   // A schedule with R decides its own recomputation.
@@ -175,7 +174,7 @@ function largestTensor({ model }: CompiledRun, name: DeviceName): NamedTensor {
   const { programs, layers } = model;
   const values = programs.map(({ models, overwrites = [] }) =>
     [...Object.values(models), ...overwrites.map(({ model }) => model)].flatMap((one) =>
-      largestValue(name, one) ?? []
+      DEVICES[name].largestValue?.(one) ?? []
     )
   );
   const tensors = layers.flatMap(

@@ -77,11 +77,14 @@ interface FindRequest extends Omit<ResolveOptions, "isShared"> {
 
 /** Properties of a device that are known before it is opened. */
 interface DeviceEntry {
-  /** True if tensors are in separate memory, not in that of the host. */
+  /**
+   * True if tensors are in separate memory, not in that of the host, as in the heap of wasm: a limit of
+   * the device does not include memory of the host.
+   */
   readonly hasOwnMemory: boolean;
   /** See {@linkcode Device.hasFreeViews}. */
   readonly hasFreeViews: boolean;
-  /** True if only one isolate of a process can open it. */
+  /** True if only one isolate of a process can open it, so that each worker needs a process. */
   readonly isAlone: boolean;
   /** True if several threads can share an operation. */
   readonly hasThreads?: boolean;
@@ -103,7 +106,12 @@ interface DeviceEntry {
   readonly libraryBytes: { readonly process: number; readonly isolate: number };
   /** Returns the memory of a model's intermediate values. */
   readonly intermediate: (model: Uint8Array) => IntermediateBytes;
-  /** Returns the largest value of a rewritten model, if the size of tensors is limited. */
+  /**
+   * Returns the largest value of a model as the device computes it: an input, an output, or an
+   * intermediate value. Absent if only memory limits the size of tensors.
+   *
+   * @throws {Error} when the device cannot compute the model.
+   */
   readonly largestValue?: (model: Uint8Array) => ModelValue | undefined;
   /** Opens the device. */
   readonly open: (options: DeviceOptions) => Promise<Device>;
@@ -116,7 +124,7 @@ const inLibrary = (model: Uint8Array): IntermediateBytes => ({
   shared: 0,
 });
 
-/** The table. */
+/** The properties of each device. */
 export const DEVICES: Readonly<Record<DeviceName, DeviceEntry>> = {
   native: {
     hasOwnMemory: false,
@@ -161,75 +169,15 @@ export const DEVICES: Readonly<Record<DeviceName, DeviceEntry>> = {
 };
 
 /**
- * Returns whether tensors of a device are in separate memory, whose limit does not include memory of
- * the host.
- *
- * @example
- * ```ts
- * import assert from "node:assert/strict";
- *
- * assert.ok(hasOwnMemory("wasm")); // its heap
- * assert.ok(!hasOwnMemory("native"));
- * ```
- */
-export function hasOwnMemory(name: DeviceName): boolean {
-  return DEVICES[name].hasOwnMemory;
-}
-
-/**
- * Returns whether views of a device are free; see {@linkcode Device.hasFreeViews}.
- *
- * @example
- * ```ts
- * import assert from "node:assert/strict";
- *
- * assert.ok(hasFreeViews("native"));
- * assert.ok(!hasFreeViews("webgpu")); // GPU tensors begin where their buffers begin
- * ```
- */
-export function hasFreeViews(name: DeviceName): boolean {
-  return DEVICES[name].hasFreeViews;
-}
-
-/**
- * Returns whether only one isolate of a process can open a device, so that each worker needs a process.
- *
- * @example
- * ```ts
- * import assert from "node:assert/strict";
- *
- * assert.ok(needsProcess("webgpu"));
- * assert.ok(!needsProcess("native"));
- * ```
- */
-export function needsProcess(name: DeviceName): boolean {
-  return DEVICES[name].isAlone;
-}
-
-/**
- * Returns whether several threads of a device can share an operation.
- *
- * @example
- * ```ts
- * import assert from "node:assert/strict";
- *
- * assert.ok(hasThreads("native"));
- * assert.ok(!hasThreads("wasm"));
- * ```
- */
-export function hasThreads(name: DeviceName): boolean {
-  return DEVICES[name].hasThreads ?? false;
-}
-
-/**
  * Throws if a device cannot have this number of threads.
  *
  * @param what start of the message: "Cannot train on".
  * @throws {RangeError} when `threads` is not 1 and the device has only one.
  */
 export function assertThreads(what: string, name: DeviceName, threads: number): void {
-  if (threads === 1 || hasThreads(name)) return;
-  const must = `threads must be 1, as only ${DEVICE_NAMES.filter(hasThreads).join(", ")} has more`;
+  if (threads === 1 || DEVICES[name].hasThreads) return;
+  const able = DEVICE_NAMES.filter((one) => DEVICES[one].hasThreads).join(", ");
+  const must = `threads must be 1, as only ${able} has more`;
   throw new RangeError(`${what} ${name}: ${must}, received ${threads}`);
 }
 
@@ -307,43 +255,6 @@ export function deviceLimits({ name, adapter }: DeviceChoice): DeviceLimits {
     isHostMemory: SHARING.includes(kind),
     hasF16,
   };
-}
-
-/**
- * Returns the largest value of a model as a device computes it: an input, an output, or an
- * intermediate value; undefined for devices without a limit except memory.
- *
- * @param model in ONNX.
- * @throws {Error} when the device cannot compute the model.
- *
- * @example
- * ```ts
- * import assert from "node:assert/strict";
- * import { encodeModel, Graph } from "@troupe/troupe/kernels";
- *
- * const g = new Graph(), x = g.input("x", [2, 8]);
- * const product = g.matmul(x, g.transpose(x, [1, 0])); // [2, 2]
- * const model = encodeModel(g, [{ name: "x", value: x }], [{ name: "y", value: product }]);
- * assert.equal(largestValue("webgpu", model)!.byteLength, 4 * 2 * 8);
- * assert.equal(largestValue("native", model), undefined);
- * ```
- */
-export function largestValue(name: DeviceName, model: Uint8Array): ModelValue | undefined {
-  return DEVICES[name].largestValue?.(model);
-}
-
-/**
- * Returns the bytes of opening a device, in each process and additionally in each isolate.
- *
- * @example
- * ```ts
- * import assert from "node:assert/strict";
- *
- * assert.deepEqual(libraryBytes("reference"), { process: 0, isolate: 0 });
- * ```
- */
-export function libraryBytes(name: DeviceName): { process: number; isolate: number } {
-  return DEVICES[name].libraryBytes;
 }
 
 /** A device as users name it: `auto`, a device, or a device with the number of its adapter. */
@@ -475,7 +386,7 @@ export async function resolveDevices(
   const request = { announce, adapters: wanted, precision, onednn, isAutomatic };
   const able = (name: DeviceName) => precision !== "bf16" || DEVICES[name].hasBf16;
   const names = isAutomatic
-    ? AUTO.filter((name) => able(name) && !(isShared && needsProcess(name)))
+    ? AUTO.filter((name) => able(name) && !(isShared && DEVICES[name].isAlone))
     : [meant];
   if (!isAutomatic && !able(meant)) {
     const must = `for precision bf16 it must be ${DEVICE_NAMES.filter(able).join(" or ")}`;

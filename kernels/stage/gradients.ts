@@ -229,27 +229,6 @@ export const F32_SQUARES_MAX = F32_MAX / 2;
 /** Largest error of an addition of FP16 numbers: half of the largest spacing. */
 const F16_ROUNDING = 16;
 
-/** Adds to the gradients of a stage, on its device. */
-export interface GradientSums {
-  /** Allowed limits of a range that is added, in elements of the flat gradients, ascending. */
-  readonly borders: readonly number[];
-  /**
-   * Replaces the stage's gradients by the sum of some terms, left to right.
-   *
-   * @param offset of the terms in the flat gradients.
-   * @param terms from the host; undefined for the stage's own gradients.
-   * @throws {RangeError} when they are not those of whole parameters.
-   */
-  add(offset: number, terms: readonly (MessageArray | undefined)[]): Promise<void>;
-  /**
-   * Adds the gradients of copy `rank` of `count`, which this device computes one after the other. The
-   * last call leaves the sum of all in the gradients.
-   */
-  collect(rank: number, count: number): Promise<void>;
-  /** Sets the gradients of parameters of one shape to their sum, added left to right. */
-  tie(names: readonly string[]): Promise<void>;
-}
-
 /** Options of the memory for adding on a device with separate memory. */
 export interface SumOptions {
   /** Number of gradients that are added, including the stage's own. Default 1. */
@@ -292,7 +271,7 @@ export function openGradientSums(
   device: Device,
   { gradients, ranges }: ParameterStore,
   memory: SumMemory,
-): GradientSums {
+) {
   const pieces = gradients.parts.map((part, i) => openPiece(device, part, i, memory));
   const kernels = new Map<string, Promise<Kernel>>();
   const run = async (piece: Piece, into: Operand, left: Operand, right?: Operand) => {
@@ -310,8 +289,16 @@ export function openGradientSums(
   const borders = [...pieces.map(({ offset }) => offset), endOf(pieces.at(-1)!)];
   const ends = new Set([...borders, ...[...ranges.values()].map(endOf)]);
   return {
+    /** Allowed limits of a range that is added, in elements of the flat gradients, ascending. */
     borders,
-    async add(offset, terms) {
+    /**
+     * Replaces the stage's gradients by the sum of some terms, left to right.
+     *
+     * @param offset of the terms in the flat gradients.
+     * @param terms from the host; undefined for the stage's own gradients.
+     * @throws {RangeError} when they are not those of whole parameters.
+     */
+    async add(offset: number, terms: readonly (MessageArray | undefined)[]): Promise<void> {
       const { length } = terms.find((term) => term)!;
       const areWhole = length === 0 || borders.includes(offset) && ends.has(offset + length);
       const received = `elements ${offset} to ${offset + length}`;
@@ -336,13 +323,18 @@ export function openGradientSums(
         }
       }
     },
-    async collect(rank, count) {
+    /**
+     * Adds the gradients of copy `rank` of `count`, which this device computes one after the other. The
+     * last call leaves the sum of all in the gradients.
+     */
+    async collect(rank: number, count: number): Promise<void> {
       for (const piece of pieces) {
         if (rank === 0) await run(piece, "sum", "own");
         else await run(piece, rank === count - 1 ? "own" : "sum", "sum", "own");
       }
     },
-    async tie(names) {
+    /** Sets the gradients of parameters of one shape to their sum, added left to right. */
+    async tie(names: readonly string[]): Promise<void> {
       const tied = names.map((name) =>
         pieces.find(({ offset }) => offset === ranges.get(name)!.offset)!
       );
@@ -350,6 +342,9 @@ export function openGradientSums(
     },
   };
 }
+
+/** Adds to the gradients of a stage, on its device. */
+export type GradientSums = ReturnType<typeof openGradientSums>;
 
 /** Adds into the first parameter; the shared term copies the gradients of the others. */
 async function addTied(

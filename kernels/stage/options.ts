@@ -253,7 +253,7 @@ export interface StageOptions extends ActivationOptions, SumOptions {
  * Checks options against a stage.
  *
  * @throws {RangeError} when the bucket or the recompute interval is not a positive integer, or the
- * bucket is larger than the stage.
+ * bucket is larger than a trained stage.
  * @throws {TypeError} when the precision is not that of the program.
  *
  * @example
@@ -272,30 +272,10 @@ export function checkStageOptions(program: StageProgram, options: StageOptions):
   const { precision = compiled, bucketSize } = options;
   const must = `precision must be that of its program, ${compiled}`;
   assertInput(precision === compiled, "open stage", must, precision, TypeError);
-  if (bucketSize !== undefined) checkBucketSize(program, bucketSize);
-}
-
-/**
- * Checks a bucket size; the default fits any stage.
- *
- * @param bucketSize in elements.
- * @throws {RangeError} when it is not a positive integer, or larger than a trained stage.
- *
- * @example
- * ```ts
- * import assert from "node:assert/strict";
- * import { compileModel, mlp } from "@troupe/troupe/kernels";
- *
- * const stage = compileModel(mlp({ inputs: 16, hidden: 32, layers: 2, classes: 4 }, 1), "none");
- * checkBucketSize(stage, 256);
- * assert.throws(() => checkBucketSize(stage, 1e6), /at most \d+, the elements of the stage/);
- * ```
- */
-export function checkBucketSize(program: StageProgram, bucketSize: number): void {
+  if (bucketSize === undefined) return;
   checkPositive("open stage", { bucketSize });
-  const trained = parametersOf(layersOf(program)).filter(({ frozen }) => !frozen);
-  const elements = flatLength(trained);
-  const fits = trained.length === 0 || bucketSize <= elements;
-  const must = `bucketSize must be at most ${elements}, the elements of the stage`;
-  assertInput(fits, "open stage", must, bucketSize);
+  const trained = parametersOf(layers).filter(({ frozen }) => !frozen);
+  const elements = flatLength(trained), fits = trained.length === 0 || bucketSize <= elements;
+  const most = `bucketSize must be at most ${elements}, the elements of the stage`;
+  assertInput(fits, "open stage", most, bucketSize);
 }

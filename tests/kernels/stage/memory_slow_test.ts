@@ -15,7 +15,7 @@ import {
   RECOMPUTE_POLICIES,
 } from "../../../kernels/mod.ts";
 import { bestRecomputeInterval } from "../../../kernels/stage/activations.ts";
-import { checkBucketSize, type StageOptions } from "../../../kernels/stage/options.ts";
+import { checkStageOptions, type StageOptions } from "../../../kernels/stage/options.ts";
 import { cutIntoStages } from "../../../kernels/compile/layout.ts";
 import { elementCount } from "../../../kernels/graph/shapes.ts";
 import { flatLength } from "../../../kernels/stage/parameters.ts";
@@ -141,7 +141,7 @@ Deno.test("a bucket larger than the stage is refused where a user asks for it", 
   assert.deepEqual(stage.buckets, [{ offset: 0, length: elements, isDecayed: true }]);
   await assertRefused("bucket_sizes", [
     ["more", () => openStage(device, stages[0]!, { ...options, bucketSize: elements + 1 })],
-    ["a million", () => checkBucketSize(stages[5]!, 1e6)],
+    ["a million", () => checkStageOptions(stages[5]!, { ...options, bucketSize: 1e6 })],
     ...[0, 1.5, -1, NaN].map((bucketSize) =>
       [bucketSize, () => planMemory(stages[0]!, { ...options, bucketSize, slots: 1 })] as const
     ),

@@ -115,11 +115,14 @@ function ruleOf(options: OptimizerOptions): StepRule {
 /** Encodes one step of averages of the weights: e ← e + (1 − d)·(w − e), with the factor as `rest`. */
 function averageModel(shapes: readonly Shape[]): Uint8Array {
   const g = new Graph(), rest = g.input("rest", []);
-  const made = shapes.map((shape, i) => {
-    const [w, e] = ["w", "e"].map((array) => g.input(`${array}.${i}`, shape)) as [Value, Value];
-    return [`e'.${i}`, g.add(e, g.mul(g.sub(w, e), rest))];
+  const inputs = (array: string) =>
+    namesOf(array, shapes).map((name, i) => g.input(name, shapes[i]!));
+  const weights = inputs("w"), averages = inputs("e");
+  const moved = namesOf("e'", shapes).map((name, i) => {
+    const w = weights[i]!, e = averages[i]!;
+    return [name, g.add(e, g.mul(g.sub(w, e), rest))];
   });
-  return encodeGraph(g, Object.fromEntries(made));
+  return encodeGraph(g, Object.fromEntries(moved));
 }
 
 type Shape = readonly number[];
@@ -410,26 +413,15 @@ function bindStep(
       },
     },
   );
-  const run = factor && kernels.average ? runBoth() : step;
-  if (visits.length === 0) return run;
+  const averages = all.at(-1)!,
+    average = factor && kernels.average?.bind(
+      { ...named("w", master ? w : stored), ...named("e", averages), rest: factor },
+      named("e'", averages),
+    );
   return async () => {
     for (const { rest, visitor } of visits) device.write(visitor, rest);
-    await run();
+    await step();
+    await average?.();
     for (const { rest, visitor } of visits) await device.read(visitor, rest);
   };
-
-  /** The step, and then the average of its weights. */
-  function runBoth(): Run {
-    const averages = all.at(-1)!,
-      numbered = (array: string, tensors: readonly Tensor[]) =>
-        Object.fromEntries(tensors.map((tensor, i) => [`${array}.${i}`, tensor]));
-    const average = kernels.average!.bind(
-      { ...numbered("w", master ? w : stored), ...numbered("e", averages), rest: factor! },
-      numbered("e'", averages),
-    );
-    return async () => {
-      await step();
-      await average();
-    };
-  }
 }

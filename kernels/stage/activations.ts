@@ -23,6 +23,7 @@ import {
   type LayerProgram,
   layersOf,
   type NamedProgram,
+  type OutputSpec,
   PORTS,
   type StageProgram,
   type StageSkip,
@@ -174,68 +175,51 @@ export function stageBorder(
 /** The values and gradients that cross the border of a stage, by key. */
 export type StageBorder = ReturnType<typeof stageBorder>;
 
+/** Returns the inputs of a layer as the outputs of others. */
+const takenBy = ({ inputs }: LayerProgram): OutputSpec[] =>
+  inputs.map(({ gradient, ...spec }) => ({ ...spec, hasGradient: gradient !== undefined }));
+
+/** Returns a path, with its gradient if it has one, which the borders of the stage may cross. */
+function pathOf(
+  programs: readonly LayerProgram[],
+  { hasGradient, ...spec }: OutputSpec,
+  path: Omit<ValuePath, "spec" | "gradient">,
+  crosses: Omit<NonNullable<ValuePath["gradient"]>, "spec"> | undefined,
+): ValuePath {
+  if (!hasGradient || !crosses) return { spec, ...path };
+  const gradient = { spec: { ...spec, dtype: storageDtype(programs[0]!.precision) }, ...crosses };
+  return { spec, ...path, gradient };
+}
+
 /** Returns the paths of values between consecutive layers. */
 function chainPaths(programs: readonly LayerProgram[]): ValuePath[] {
   const end = programs.length, { isLoss } = programs.at(-1)!;
-  return Array.from({ length: end + 1 }, (_, boundary) => boundary).flatMap((boundary) => {
-    const specs = boundary === 0
-      ? programs[0]!.inputs.map(({ gradient, ...spec }) => ({
-        ...spec,
-        hasGradient: !!gradient,
-      }))
-      : programs[boundary - 1]!.outputs;
-    return specs.filter(({ name }) => !isSkip(name)).map(({ hasGradient, ...spec }): ValuePath => {
-      const path = {
-        spec,
-        maker: boundary === 0 ? undefined : boundary - 1,
-        users: boundary === end ? [] : [boundary],
-        leaves: boundary === end,
-        boundary,
-      };
-      if (!hasGradient || isLoss && boundary === end) return path;
-      const gradient = gradientOf(spec, programs);
-      return {
-        ...path,
-        gradient: { spec: gradient, arrives: boundary === end, leaves: boundary === 0 },
-      };
-    });
+  const boundaries = [takenBy(programs[0]!), ...programs.map(({ outputs }) => outputs)];
+  return boundaries.flatMap((specs, boundary) => {
+    const arrives = boundary === 0, leaves = boundary === end;
+    const maker = arrives ? undefined : boundary - 1, users = leaves ? [] : [boundary];
+    const gradient = isLoss && leaves ? undefined : { arrives: leaves, leaves: arrives };
+    return specs.filter(({ name }) => !isSkip(name))
+      .map((spec) => pathOf(programs, spec, { maker, users, leaves, boundary }, gradient));
   });
 }
 
 function skipPaths(programs: readonly LayerProgram[], skips: readonly StageSkip[]): ValuePath[] {
   const usersOf = (key: string) =>
     programs.flatMap((program, i) => program.inputs.some(({ name }) => name === key) ? [i] : []);
-  const made = programs.flatMap((program, maker) =>
-    program.outputs.filter(({ name }) => isSkip(name)).map((spec) => ({ ...spec, maker }))
-  );
-  const isMade = (key: string) => made.some(({ name }) => name === key);
-  const taken = new Map(
-    programs.flatMap(({ inputs }) => inputs)
-      .filter(({ name }) => isSkip(name) && !isMade(name))
-      .map(({ gradient, ...spec }) =>
-        [spec.name, { ...spec, hasGradient: gradient !== undefined, maker: undefined }] as const
-      ),
-  );
-  return [...made, ...taken.values()].map(({ maker, hasGradient, ...spec }): ValuePath => {
+  const made = programs.flatMap(({ outputs }, maker) => outputs.map((spec) => ({ spec, maker })));
+  const isMade = new Set(made.map(({ spec }) => spec.name));
+  const taken = programs.flatMap(takenBy).filter(({ name }) => !isMade.has(name));
+  const first = new Map(taken.map((spec) => [spec.name, { spec, maker: undefined }]));
+  const all = [...made, ...first.values()].filter(({ spec }) => isSkip(spec.name));
+  return all.map(({ spec, maker }) => {
     const skip = skips.find(({ key }) => key === spec.name);
-    const leaves = (skip?.to.length ?? 0) > 0;
-    const path = { spec, maker, users: usersOf(spec.name), leaves };
-    if (!hasGradient) return path;
-    return {
-      ...path,
-      gradient: {
-        spec: gradientOf(spec, programs),
-        arrives: skip?.gradientFrom !== undefined,
-        leaves: skip?.gradientTo !== undefined,
-      },
-    };
+    const { to = [], gradientFrom, gradientTo } = skip ?? {};
+    const gradient = { arrives: gradientFrom !== undefined, leaves: gradientTo !== undefined };
+    const path = { maker, users: usersOf(spec.name), leaves: to.length > 0 };
+    return pathOf(programs, spec, path, gradient);
   });
 }
-
-const gradientOf = (spec: TensorSpec, programs: readonly LayerProgram[]): TensorSpec => ({
-  ...spec,
-  dtype: storageDtype(programs[0]!.precision),
-});
 
 /** Options of a stage that decide its memory for activations. */
 export interface ActivationOptions {
@@ -326,7 +310,9 @@ export function allocateShared(
     programs.map(({ masks = [] }, layer) => masks.map((spec) => ({ slice, layer, spec })))
   );
   const ports = all.map((programs) => programs.map((): Record<string, Tensor> => ({})));
-  for (const [{ slice, layer, spec }, tensor] of [...tensors, ...placeEach(device, masks)]) {
+  // The masks of a layer are written, so each is at the start of a tensor.
+  const masked = placeTogether(device, masks, false);
+  for (const [{ slice, layer, spec }, tensor] of [...tensors, ...masked]) {
     ports[slice]![layer]![spec.name] = tensor;
   }
   const sets = (lengths ? all.map((one) => [one]) : [all]).map((set) => (own: Allocator) => ({
@@ -393,61 +379,35 @@ type SharedSpecs = readonly SharedSpec[];
 /** The tensors of shared values. */
 type SharedTensors = Map<SharedSpec, Tensor>;
 
-/** Allocates memory for the largest segment, and returns a tensor in it for each value. */
-const placeTogether = (device: Allocator, segments: readonly SharedSpecs[]): SharedTensors =>
-  (device.hasFreeViews ? placeSideBySide : placeEach)(device, segments);
-
-/** Allocates one tensor for each dtype, with views for the values of a segment side by side. */
-function placeSideBySide(device: Allocator, segments: readonly SharedSpecs[]): SharedTensors {
-  const lengths = new Map<DType, number>();
-  const places = segments.flatMap((segment) => {
-    const used = new Map<DType, number>();
-    return segment.map((one) => {
-      const { dtype, shape } = one.spec;
-      const offset = used.get(dtype) ?? 0, unit = ALIGNMENT / DTYPE_BYTES[dtype];
-      const end = offset + Math.ceil(elementCount(shape) / unit) * unit;
-      used.set(dtype, end);
-      lengths.set(dtype, Math.max(lengths.get(dtype) ?? 0, end));
-      return { one, offset };
-    });
-  });
-  const flat = new Map(
-    [...lengths].map(([dtype, length]) => [dtype, device.alloc(dtype, [length])]),
-  );
-  return new Map(places.map(({ one, offset }) => {
-    const { dtype, shape } = one.spec;
-    return [one, device.view(flat.get(dtype)!, offset, shape)];
-  }));
-}
-
 /**
- * Allocates tensors for the values of a segment, where views are not free, or for the masks of a layer:
- * the k-th largest values of one dtype share a tensor.
+ * Allocates memory for the largest segment, and returns a tensor in it for each value. Values of one
+ * dtype are side by side in one tensor; where views are not free, the k-th largest share a tensor.
  */
-function placeEach(device: Allocator, segments: readonly SharedSpecs[]): SharedTensors {
-  const sizes = new Map<DType, number[]>();
+function placeTogether(
+  device: Allocator,
+  segments: readonly SharedSpecs[],
+  isSideBySide = device.hasFreeViews,
+): SharedTensors {
+  const lengths = new Map<DType, number[]>();
   const places = segments.flatMap((segment) => {
     const used = new Map<DType, number>();
-    const largestFirst = segment.toSorted((a, b) =>
-      elementCount(b.spec.shape) - elementCount(a.spec.shape)
-    );
-    return largestFirst.map((one) => {
-      const { dtype, shape } = one.spec, place = used.get(dtype) ?? 0;
-      const lengths = sizes.getOrInsert(dtype, []);
-      lengths[place] = Math.max(lengths[place] ?? 0, elementCount(shape));
-      used.set(dtype, place + 1);
-      return { one, place };
+    const sizeOf = ({ spec }: SharedSpec) => elementCount(spec.shape);
+    return segment.toSorted((a, b) => sizeOf(b) - sizeOf(a)).map((one) => {
+      const { dtype } = one.spec, before = used.get(dtype) ?? 0, own = sizeOf(one);
+      const unit = ALIGNMENT / DTYPE_BYTES[dtype], aligned = Math.ceil(own / unit) * unit;
+      const [nth, offset, end] = isSideBySide ? [0, before, before + aligned] : [before, 0, own];
+      used.set(dtype, isSideBySide ? end : before + 1);
+      const all = lengths.getOrInsert(dtype, []);
+      all[nth] = Math.max(all[nth] ?? 0, end);
+      return { one, nth, offset };
     });
   });
-  const pool = new Map(
-    [...sizes].map(([dtype, lengths]) => [
-      dtype,
-      lengths.map((length) => device.alloc(dtype, [length])),
-    ]),
+  const tensors = new Map(
+    [...lengths].map(([dtype, all]) => [dtype, all.map((length) => device.alloc(dtype, [length]))]),
   );
-  return new Map(places.map(({ one, place }) => {
+  return new Map(places.map(({ one, nth, offset }) => {
     const { dtype, shape } = one.spec;
-    return [one, device.view(pool.get(dtype)![place]!, 0, shape)];
+    return [one, device.view(tensors.get(dtype)![nth]!, offset, shape)];
   }));
 }
 

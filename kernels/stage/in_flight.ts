@@ -378,12 +378,6 @@ const slotIndex = ({ version, length, place: { value } }: Live) =>
 /** Returns the runs of a micro-batch. */
 const slotOf = (one: Live) => one.place.value.slots.get(one.context)![slotIndex(one)]!;
 
-const openPlace = (memory: Place["memory"]): Place => ({
-  memory,
-  slots: new Map(),
-  dropout: undefined,
-});
-
 /**
  * Returns a function that frees memory of other lengths until there is room for one more of a length.
  *
@@ -432,7 +426,9 @@ function openPlaces(
   const slots = kinds.map((kind) =>
     openMemory(
       device,
-      (own) => openPlace(allocateActivations(own, memory, kind)),
+      (own): Place => (
+        { memory: allocateActivations(own, memory, kind), slots: new Map(), dropout: undefined }
+      ),
       pool?.slices[kind],
     )
   );

@@ -16,7 +16,6 @@
  */
 
 import type { Device, DType, HostArray, Tensor } from "../devices/device.ts";
-import { refusal } from "../errors.ts";
 import { elementCount } from "../graph/shapes.ts";
 import { type Precision, storageDtype } from "../precision.ts";
 
@@ -57,8 +56,10 @@ export function allocateFlat(
   dtype: DType,
   ranges: readonly FlatRange[],
 ): FlatTensor {
-  const parts = ranges.map((range) => ({ ...range, tensor: device.alloc(dtype, [range.length]) }));
-  return { dtype, parts };
+  const partOf = ({ offset, length }: FlatRange) => (
+    { offset, length, tensor: device.alloc(dtype, [length]) }
+  );
+  return { dtype, parts: ranges.map(partOf) };
 }
 
 /** Returns the tensors of flat arrays. */
@@ -110,10 +111,11 @@ const viewsOf = (device: Pick<Device, "view">, flat: FlatTensor, range: FlatRang
 /** Copies the elements from `offset` to the host. */
 export async function readFlat(
   device: Device,
-  flat: FlatTensor,
+  flat: FlatState,
   offset: number,
   into: Float32Array | Float16Array,
 ): Promise<void> {
+  if ("values" in flat) return into.set(flat.values.subarray(offset, offset + into.length));
   for (const { tensor, from, to } of viewsOf(device, flat, { offset, length: into.length })) {
     await device.read<HostArray>(tensor, into.subarray(from, to));
   }
@@ -122,18 +124,14 @@ export async function readFlat(
 /** Sets the elements from `offset`. */
 export function writeFlat(
   device: Device,
-  flat: FlatTensor,
+  flat: FlatState,
   offset: number,
   values: Float32Array | Float16Array,
 ): void {
+  if ("values" in flat) return flat.values.set(values, offset);
   for (const { tensor, from, to } of viewsOf(device, flat, { offset, length: values.length })) {
     device.write(tensor, values.subarray(from, to));
   }
-}
-
-/** Sets all elements to zero. */
-export function zeroFlat(device: Device, { parts }: FlatTensor): void {
-  for (const { tensor } of parts) device.zero(tensor);
 }
 
 /** A flat f32 array that only the optimizer uses: on the device, or offloaded to the host. */
@@ -148,31 +146,6 @@ function hostState(length: number) {
       return values ??= new Float32Array(length);
     },
   };
-}
-
-/** Sets a range of a flat state. */
-export function writeState(
-  device: Device,
-  state: FlatState,
-  { offset, length }: FlatRange,
-  values: Float32Array,
-): void {
-  if (values.length !== length) {
-    throw refusal("write a state", `it must have ${length} elements`, values.length);
-  }
-  if ("values" in state) state.values.set(values, offset);
-  else writeFlat(device, state, offset, values);
-}
-
-/** Copies the elements of a flat state from `offset` to the host. */
-export async function readStateInto(
-  device: Device,
-  state: FlatState,
-  offset: number,
-  into: Float32Array,
-): Promise<void> {
-  if ("values" in state) into.set(state.values.subarray(offset, offset + into.length));
-  else await readFlat(device, state, offset, into);
 }
 
 /** A parameter and its views into the flat arrays. */
@@ -213,9 +186,7 @@ export interface ParameterStore {
   readonly ranges: ReadonlyMap<string, FlatRange>;
   /** The buckets in order; together they cover the arrays. */
   readonly buckets: readonly Bucket[];
-  /** All weights, as the models read them: version 0. */
-  readonly weights: FlatTensor;
-  /** The versions of all weights. */
+  /** The versions of all weights, as the models read them. */
   readonly versions: readonly FlatTensor[];
   /** All gradients, in the type of the weights. */
   readonly gradients: FlatTensor;
@@ -303,8 +274,7 @@ export function createParameters(
   const { bucketSize = BUCKET_SIZE, precision = "fp32", offload = false } = options;
   const sections = sectionsOf(specs, options.place), total = flatLength(specs);
   const places = placesOf(sections.flatMap((section) => section.specs));
-  const own = places.map(({ offset, shape }) => ({ offset, length: flatLength([{ shape }]) }));
-  const ranges = device.hasFreeViews ? [{ offset: 0, length: total }] : own;
+  const ranges = device.hasFreeViews ? [{ offset: 0, length: total }] : places;
   const dtype = storageDtype(precision), allocate = () => allocateFlat(device, dtype, ranges);
   const versions = Array.from({ length: options.versions ?? 1 }, allocate);
   const average = options.average ? allocate() : undefined;
@@ -315,7 +285,7 @@ export function createParameters(
     ? undefined
     : wholeParameters(places, options.moments);
   const isWhole = wholes !== undefined;
-  const bucketsOf = isWhole || !device.hasFreeViews ? groupBuckets(own, isWhole) : cutBuckets;
+  const bucketsOf = isWhole || !device.hasFreeViews ? groupBuckets(places, isWhole) : cutBuckets;
   const momentStates = wholes?.states.map((all) => {
     const own = all.filter(({ length }) => length > 0);
     const isOne = device.hasFreeViews && own.length > 0;
@@ -338,7 +308,6 @@ export function createParameters(
       })
     ),
     ...average && { average },
-    weights: versions[0]!,
     versions,
     gradients,
     ...precision === "fp16" && { master: state() },
@@ -360,21 +329,16 @@ function wholeParameters(
     { length: count },
     (_, i) => placesOf(places.map(({ name }, p) => ({ name, shape: shapes[p]![i] ?? [0] }))),
   );
-  const placed = ({ offset, shape }: Omit<ShapedRange, "length">): ShapedRange => ({
-    ...{ offset, length: elementCount(shape), shape },
-  });
   const parameters = new Map(
     places.map(({ offset, shape }, p): [number, WholeParameter] => {
-      const moments = states.map((own, i) => shapes[p]![i] && placed(own[p]!));
+      const moments = states.map((own, i) => {
+        const { offset, shape } = own[p]!;
+        return shapes[p]![i] && { offset, length: elementCount(shape), shape };
+      });
       return [offset, { shape, moments }];
     }),
   );
-  return {
-    parameters,
-    states: states.map((own) =>
-      own.map(({ offset, shape }) => ({ offset, length: flatLength([{ shape }]) }))
-    ),
-  };
+  return { parameters, states };
 }
 
 /** Cuts parameters into sections with equal settings: by group, and those with decay first. */
@@ -394,12 +358,12 @@ function sectionsOf(
   });
 }
 
-/** Returns the offset of each parameter. */
+/** Returns the offset and the aligned length of each parameter. */
 function placesOf(specs: readonly { name: string; shape: readonly number[] }[]) {
   let offset = 0;
   return specs.map(({ name, shape }) => {
-    const place = { name, shape, offset };
-    offset += flatLength([place]);
+    const place = { name, shape, offset, length: aligned(elementCount(shape)) };
+    offset += place.length;
     return place;
   });
 }

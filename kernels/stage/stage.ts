@@ -27,6 +27,7 @@ import {
 } from "../devices/device.ts";
 import type { IntermediateBytes } from "../devices/cpu/parts.ts";
 import { type DeviceName, DEVICES } from "../devices/table.ts";
+import { assertInput } from "../errors.ts";
 import { elementCount } from "../graph/shapes.ts";
 import type { DropoutKey } from "../layers/dropout.ts";
 import { toStorage } from "../precision.ts";
@@ -48,15 +49,7 @@ import {
 import { countMemory, planResident, type StageMemory } from "./memory.ts";
 import { openOptimizer, stepModel, stepShapes } from "./optimizer.ts";
 import { AVERAGE, checkStageOptions, momentsOf, type StageOptions } from "./options.ts";
-import {
-  type Bucket,
-  partOf,
-  readFlat,
-  readStateInto,
-  writeFlat,
-  writeState,
-  zeroFlat,
-} from "./parameters.ts";
+import { type Bucket, partOf, readFlat, tensorsOf, writeFlat } from "./parameters.ts";
 import type { SlotPool } from "./pool.ts";
 import {
   allocateResident,
@@ -288,7 +281,8 @@ export class Stage {
 
   /** Sets the gradients to zero, before the first B of a step. */
   zeroGradients(): void {
-    zeroFlat(this.#parts.device, this.#parts.resident.store.gradients);
+    const { device, resident: { store } } = this.#parts;
+    for (const tensor of tensorsOf([store.gradients])) device.zero(tensor);
   }
 
   /** Drops the activations and gradients of a step that is not finished; keeps weights and moments. */
@@ -397,8 +391,9 @@ export class Stage {
       const weight = weights[this.#versions.newest]!;
       device.write(partOf(device, weight, values, from), toStorage(weight.dtype, values));
     }
-    const kept = state ?? master, part = from === undefined ? length : values.length;
-    if (kept) writeState(device, kept, { offset: offset + (from ?? 0), length: part }, values);
+    const fits = from !== undefined || values.length === length, kept = state ?? master;
+    assertInput(fits, "write a state", `it must have ${length} elements`, values.length);
+    if (kept) writeFlat(device, kept, offset + (from ?? 0), values);
   }
 
   /**
@@ -420,7 +415,7 @@ export class Stage {
     if (frozen.tensors.has(name)) return await frozen.read(name, from, into);
     const { master = store.versions[this.#versions.newest]! } = store;
     const { state = master, range } = this.#tensor(name);
-    await readStateInto(device, state, range.offset + from, into);
+    await readFlat(device, state, range.offset + from, into);
   }
 
   /** Lists the weights and moments; frozen weights have no moments. */

@@ -27,7 +27,7 @@ import {
 import { planMemory, totalBytes } from "../../../kernels/stage/memory.ts";
 import { splitBatch } from "../../../kernels/batch.ts";
 import { substream } from "../../../kernels/random.ts";
-import { readStateInto, writeState } from "../../../kernels/stage/parameters.ts";
+import { readFlat, writeFlat } from "../../../kernels/stage/parameters.ts";
 import { IS_DEEP } from "../../depth.ts";
 import type { RegisterTest } from "../../devices.ts";
 import { assertClose } from "./pytorch.ts";
@@ -247,7 +247,7 @@ async function assertFollowsRule(device: Device, options: FlatOptimizer, precisi
   const moments = options.kind === "adamw" ? 2 : 1;
   const store = createParameters(device, specs, { moments, bucketSize: 512, precision });
   const optimizer = await openOptimizer(device, store, options), generator = substream(3, "steps");
-  const isHalf = precision === "fp16", states = store.master ?? store.weights;
+  const isHalf = precision === "fp16", states = store.master ?? store.versions[0]!;
   const draw = (length: number) =>
     Float32Array.from({ length }, () => Math.f16round((generator.next() | 0) / 2 ** 31));
   const lengths = store.parameters.map(({ shape }) => shape.reduce((a, b) => a * b, 1));
@@ -259,7 +259,7 @@ async function assertFollowsRule(device: Device, options: FlatOptimizer, precisi
     const values = Float32Array.from(expected[i]!, ({ value }) => value);
     const range = store.ranges.get(name) ?? rest;
     device.write(weights[0]!, isHalf ? new Float16Array(values) : values);
-    if (store.master) writeState(device, store.master, range, values);
+    if (store.master) writeFlat(device, store.master, range.offset, values);
   }
   for (let step = 1; step <= 5; step++) {
     const scale = 2 ** (step - 3), rate = 0.01 * step;
@@ -276,7 +276,7 @@ async function assertFollowsRule(device: Device, options: FlatOptimizer, precisi
   }
   for (const [i, { name, weights }] of store.parameters.entries()) {
     const { offset, length } = store.ranges.get(name)!, received = new Float32Array(length);
-    await readStateInto(device, states, offset, received);
+    await readFlat(device, states, offset, received);
     const stored = await device.read<Float32Array>(weights[0]!);
     expected[i]!.forEach(({ value }, k) => {
       const what = `${name}[${k}]: ${received[k]}, not ${value}`;

@@ -16,34 +16,6 @@ import {
   TensorProtoSchema,
 } from "./onnx_pb.ts";
 
-/** Adds the nodes of a rewrite. */
-export interface Writer {
-  /**
-   * Returns the dtype and shape of a value of the original graph.
-   *
-   * @throws {Error} when they are not known.
-   */
-  typeOf(name: string): ValueType;
-  /** Adds a node with one output, and returns its name. Default: a new name. */
-  node(
-    op: string,
-    inputs: readonly string[],
-    attributes?: Readonly<Record<string, Attribute>>,
-    output?: string,
-  ): string;
-  /** Adds a node with several outputs, given by their names or their number, and returns the names. */
-  nodes(
-    op: string,
-    inputs: readonly string[],
-    attributes: Readonly<Record<string, Attribute>>,
-    outputs: number | readonly string[],
-  ): string[];
-  /** Adds the original node with other inputs and outputs; by default one output with a new name. */
-  again(inputs: readonly string[], output?: string, ...others: readonly string[]): string;
-  /** Adds a constant. */
-  constant(dtype: ConstantDType, values: readonly number[], shape?: readonly number[]): string;
-}
-
 /** Writes the replacement of a node. */
 export type Rewrite = (write: Writer, node: NodeProto) => void;
 
@@ -87,6 +59,80 @@ function encodeConstant(
   });
 }
 
+type Attributes = Readonly<Record<string, Attribute>>;
+
+/** Opens the writing of nodes: `writerOf` returns what adds the nodes of a rewrite to `nodes`. */
+function openWriters(graph: GraphProto, types: ReadonlyMap<string, ValueType>, prefix: string) {
+  let names = 0;
+  const constants = new Map<string, string>(), nodes: NodeProto[] = [];
+  const newName = () => `${prefix}.${names++}`;
+  const writerOf = (old: NodeProto) => {
+    const push = (
+      opType: string,
+      inputs: readonly string[],
+      given: Attributes,
+      output: string[],
+    ) => {
+      const name = `${old.name}.${names++}`, input = [...inputs];
+      const attribute = Object.entries(given).map(([key, value]) => encodeAttribute(key, value));
+      nodes.push(create(NodeProtoSchema, { opType, name, input, output, attribute }));
+    };
+    return {
+      /**
+       * Returns the dtype and shape of a value of the original graph.
+       *
+       * @throws {Error} when they are not known.
+       */
+      typeOf(name: string): ValueType {
+        const type = types.get(name);
+        if (type) return type;
+        const origin = "which follows from an operation that is not known here";
+        throw new Error(`${old.opType} needs the shape of "${name}", ${origin}`);
+      },
+      /** Adds a node with one output, and returns its name. Default: a new name. */
+      node(op: string, inputs: readonly string[], attributes: Attributes = {}, output = newName()) {
+        push(op, inputs, attributes, [output]);
+        return output;
+      },
+      /** Adds a node with several outputs, given by their names or number, and returns the names. */
+      nodes(
+        op: string,
+        inputs: readonly string[],
+        attributes: Attributes,
+        outputs: number | readonly string[],
+      ): string[] {
+        const all = typeof outputs === "number"
+          ? Array.from({ length: outputs }, newName)
+          : [...outputs];
+        push(op, inputs, attributes, all);
+        return all;
+      },
+      /** Adds the original node with other inputs and outputs; by default one with a new name. */
+      again(inputs: readonly string[], output = newName(), ...others: readonly string[]): string {
+        const name = `${old.name}.${names++}`;
+        nodes.push({ ...old, name, input: [...inputs], output: [output, ...others] });
+        return output;
+      },
+      /** Adds a constant. */
+      constant(
+        dtype: ConstantDType,
+        values: readonly number[],
+        shape: readonly number[] = [values.length],
+      ): string {
+        return constants.getOrInsertComputed(`${dtype} ${values} [${shape}]`, () => {
+          const made = newName();
+          graph.initializer.push(encodeConstant(made, dtype, values, shape));
+          return made;
+        });
+      },
+    };
+  };
+  return { nodes, writerOf };
+}
+
+/** Adds the nodes of a rewrite. */
+export type Writer = ReturnType<ReturnType<typeof openWriters>["writerOf"]>;
+
 /**
  * Rewrites the nodes of a graph in place.
  *
@@ -99,55 +145,7 @@ export function rewriteNodes(
   prefix: string,
   rewriteOf: (node: NodeProto) => Rewrite | undefined,
 ): void {
-  let names = 0;
-  const constants = new Map<string, string>(), nodes: NodeProto[] = [];
-  const newName = () => `${prefix}.${names++}`;
-  const push = (
-    { name }: NodeProto,
-    op: string,
-    inputs: readonly string[],
-    attributes: Readonly<Record<string, Attribute>>,
-    outputs: readonly string[],
-  ) => {
-    nodes.push(create(NodeProtoSchema, {
-      opType: op,
-      name: `${name}.${names++}`,
-      input: [...inputs],
-      output: [...outputs],
-      attribute: Object.entries(attributes).map(([key, value]) => encodeAttribute(key, value)),
-    }));
-    return [...outputs];
-  };
-  const writerOf = (old: NodeProto): Writer => ({
-    typeOf(name) {
-      const type = types.get(name);
-      if (type) return type;
-      const origin = "which follows from an operation that is not known here";
-      throw new Error(`${old.opType} needs the shape of "${name}", ${origin}`);
-    },
-    node: (op, inputs, attributes = {}, output = newName()) =>
-      push(old, op, inputs, attributes, [output])[0]!,
-    nodes: (op, inputs, attributes, outputs) =>
-      push(
-        old,
-        op,
-        inputs,
-        attributes,
-        typeof outputs === "number" ? Array.from({ length: outputs }, newName) : outputs,
-      ),
-    again(inputs, output = newName(), ...others) {
-      const name = `${old.name}.${names++}`;
-      nodes.push({ ...old, name, input: [...inputs], output: [output, ...others] });
-      return output;
-    },
-    constant(dtype, values, shape = [values.length]) {
-      return constants.getOrInsertComputed(`${dtype} ${values} [${shape}]`, () => {
-        const made = newName();
-        graph.initializer.push(encodeConstant(made, dtype, values, shape));
-        return made;
-      });
-    },
-  });
+  const { nodes, writerOf } = openWriters(graph, types, prefix);
   for (const node of graph.node) {
     const rewrite = rewriteOf(node);
     if (rewrite) rewrite(writerOf(node), node);

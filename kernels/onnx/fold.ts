@@ -10,7 +10,7 @@
  * @module
  */
 
-import { elementCount, ELEMENTS_MAX as SHAPES_ELEMENTS_MAX, sameShape } from "../graph/shapes.ts";
+import { elementCount, ELEMENTS_MAX as SHAPES_ELEMENTS_MAX } from "../graph/shapes.ts";
 import {
   assertImport,
   type Constant,
@@ -32,142 +32,126 @@ import { LayerGraph, type TensorSpec } from "../layers/layer.ts";
 import { type NdArray, ndArray } from "../ops/array.ts";
 import { opOf } from "../ops/table.ts";
 
-/** A fused operation, and the steps before its last one. */
-interface Found {
-  readonly fused: OnnxNode;
-  readonly steps: readonly OnnxNode[];
+/** What a form has matched: values by their names in forms, and the nodes that compute them. */
+interface Match {
+  readonly values: Readonly<Record<string, string>>;
+  readonly nodes: readonly OnnxNode[];
+}
+
+/** Adds a value of a file to a match; undefined if it does not have the form. */
+type Form = (value: string, match: Match, file: Surroundings) => Match | undefined;
+
+/** The makers of the values of a file, their numbers of readers, and the numbers of constants. */
+type Surroundings = ReturnType<typeof surroundingsOf>;
+
+function surroundingsOf({ nodes, initializers, outputs }: OnnxGraph) {
+  const makers = new Map(nodes.flatMap((node) => node.outputs.map((name) => [name, node])));
+  const reads = Map.groupBy([...nodes.flatMap(({ inputs }) => inputs), ...outputs], (name) => name);
+  const numberOf = (value: string) => {
+    const maker = makers.get(value);
+    const constant = maker?.op === "Constant" ? maker.value : initializers.get(value);
+    return constant?.data.length === 1 ? Number(constant.data[0]) : NaN;
+  };
+  return { makers, reads, numberOf, initializers };
+}
+
+/** A form whose value is the same wherever it has this name. */
+const named = (name: string, form: Form): Form => (value, match, file) => {
+  const known = match.values[name];
+  if (known !== undefined) return known === value ? match : undefined;
+  return form(value, { ...match, values: { ...match.values, [name]: value } }, file);
+};
+
+/** Any value that fulfils a condition. */
+const such = (is: (value: string, file: Surroundings) => boolean): Form => (value, match, file) =>
+  is(value, file) ? match : undefined;
+
+/** A constant scalar. */
+const near = (wanted: number): Form =>
+  such((value, { numberOf }) => Math.abs(numberOf(value) - wanted) <= 1e-6 * Math.abs(wanted));
+
+/** The result of an operation whose operands have forms, which for Add and Mul are in any order. */
+const result = (op: string, ...forms: readonly Form[]): Form => (value, match, file) => {
+  const node = file.makers.get(value);
+  if (node?.op !== op) return undefined;
+  const first: Match = { ...match, nodes: [...match.nodes, node] };
+  const orders = op === "Add" || op === "Mul" ? [forms, forms.toReversed()] : [forms];
+  return orders.values().map((order) =>
+    order.reduce<Match | undefined>(
+      (found, form, i) => found && form(node.inputs[i] ?? "", found, file),
+      first,
+    )
+  ).find((found) => found);
+};
+
+/** A mean over the last axis, which remains. */
+const rowMean = (form: Form): Form => (value, match, file) => {
+  const { constants, attributes } = file.makers.get(value) ?? {}, axes = constants?.get(1)?.data;
+  const isOfRows = axes && `${axes}` === "-1" && (attributes?.keepdims ?? 1) === 1;
+  return isOfRows ? result("ReduceMean", form)(value, match, file) : undefined;
+};
+
+const x = named("x", such(() => true));
+const vector = (name: string) =>
+  named(name, such((value, file) => file.initializers.get(value)?.shape.length === 1));
+const centred = named("centred", result("Sub", x, rowMean(x)));
+const epsilon = named("epsilon", such((value, { numberOf }) => !Number.isNaN(numberOf(value))));
+const variance = rowMean(result("Pow", centred, near(2)));
+const normal = result("Div", centred, result("Sqrt", result("Add", variance, epsilon)));
+const cubes = result("Mul", result("Pow", x, near(3)), near(0.044715));
+const scaled = result("Mul", result("Add", x, cubes), near(Math.sqrt(2 / Math.PI)));
+const oneMore = (form: Form) => result("Add", form, near(1));
+
+/** (x − mean) ÷ √(mean of its squares + ε) · weight + bias */
+const NORM = result("Add", result("Mul", normal, vector("weight")), vector("bias"));
+
+/** x · (1 + erf(x ÷ √2)) · ½ */
+const erf = result("Erf", result("Div", x, near(Math.SQRT2)));
+const GELU = result("Mul", result("Mul", x, oneMore(erf)), near(0.5));
+
+/** (½ · x) · (1 + tanh(√(2/π) · (x + 0.044715 · x³))) */
+const TANH_GELU = result("Mul", result("Mul", x, near(0.5)), oneMore(result("Tanh", scaled)));
+
+/** Operations that replace forms; their inputs have the names of values in the form. */
+const FUSED: readonly (Pick<OnnxNode, "op" | "inputs" | "attributes"> & { form: Form })[] = [
+  {
+    form: NORM,
+    op: "LayerNormalization",
+    inputs: ["x", "weight", "bias"],
+    attributes: { axis: -1 },
+  },
+  { form: GELU, op: "Gelu", inputs: ["x"], attributes: { approximate: "none" } },
+  { form: TANH_GELU, op: "Gelu", inputs: ["x"], attributes: { approximate: "tanh" } },
+];
+
+/** Returns the match of a node's form, if no other nodes read its intermediate values. */
+function matchOf(form: Form, node: OnnxNode, file: Surroundings): Match | undefined {
+  const match = form(node.outputs[0] ?? "", { values: {}, nodes: [] }, file);
+  const nodes = [...new Set(match?.nodes)], read = nodes.flatMap(({ inputs }) => inputs);
+  const isInner = ({ outputs: [value = ""] }: OnnxNode) =>
+    file.reads.get(value)?.length === read.filter((name) => name === value).length;
+  return nodes.every((one) => one === node || isInner(one)) ? match : undefined;
 }
 
 /** Returns the nodes of a file with fused operations. */
 export function fuseNodes(file: OnnxGraph): readonly OnnxNode[] {
-  const around = contextOf(file), gone = new Set<OnnxNode>();
-  const fused = new Map<OnnxNode, OnnxNode>();
-  for (const node of file.nodes) {
-    const found = layerNorm(node, around) ?? gelu(node, around) ?? tanhGelu(node, around);
-    if (!found) continue;
-    fused.set(node, found.fused);
-    found.steps.forEach((step) => gone.add(step));
-  }
-  return file.nodes.filter((node) => !gone.has(node)).map((node) => fused.get(node) ?? node);
-}
-
-/** Returns functions that find the nodes and constants next to a node of a file. */
-function contextOf({ nodes, initializers, outputs }: OnnxGraph) {
-  const makers = new Map(nodes.flatMap((node) => node.outputs.map((name) => [name, node])));
-  const reads = new Map<string, number>();
-  for (const name of [...nodes.flatMap(({ inputs }) => inputs), ...outputs]) {
-    reads.set(name, (reads.get(name) ?? 0) + 1);
-  }
-  const constantOf = (name: string): Constant | undefined => {
-    const maker = makers.get(name);
-    return maker?.op === "Constant" ? maker.value : initializers.get(name);
-  };
-  return {
-    /** Returns the node that computes a value, if it has this operation and number of readers. */
-    made(value = "", op: string, readers = 1) {
-      const maker = makers.get(value);
-      return maker?.op === op && reads.get(value) === readers ? maker : undefined;
-    },
-    /** Returns the number of a constant scalar. */
-    numberOf(value = "") {
-      const data = constantOf(value)?.data;
-      return data?.length === 1 ? Number(data[0]) : undefined;
-    },
-    /** Returns whether a value is a weight with one axis. */
-    isVector: (value: string) => initializers.get(value)?.shape.length === 1,
-  };
-}
-
-type NodeContext = ReturnType<typeof contextOf>;
-
-const isNear = (value: number | undefined, wanted: number) =>
-  value !== undefined && Math.abs(value - wanted) <= 1e-6 * Math.abs(wanted);
-
-/** Returns the other operand of a commutative operation. */
-function beside(
-  { inputs: [a = "", b = ""] }: OnnxNode,
-  is: (value: string) => unknown,
-): string | undefined {
-  return is(a) ? b : is(b) ? a : undefined;
-}
-
-const alike = (node: OnnxNode, change: Partial<OnnxNode>): OnnxNode => ({
-  name: node.name,
-  op: node.op,
-  inputs: node.inputs,
-  outputs: node.outputs,
-  attributes: {},
-  constants: new Map(),
-  ...change,
-});
-
-/** Returns whether a mean is taken over the last axis, which remains. */
-function isRowMean(mean: OnnxNode): boolean {
-  const axes = mean.constants.get(1);
-  return axes !== undefined && sameShape(Array.from(axes.data, Number), [-1]) &&
-    (mean.attributes.keepdims ?? 1) === 1;
-}
-
-/** (x − mean) ÷ √(mean of its squares + ε) · weight + bias */
-function layerNorm(sum: OnnxNode, { made, numberOf, isVector }: NodeContext): Found | undefined {
-  const scaledName = sum.op === "Add" ? beside(sum, isVector) : undefined;
-  const scaled = made(scaledName, "Mul"), normalName = scaled && beside(scaled, isVector);
-  const normal = made(normalName, "Div"), [centredName, rootName] = normal?.inputs ?? [];
-  const centred = made(centredName, "Sub", 2), root = made(rootName, "Sqrt");
-  const above = made(root?.inputs[0], "Add");
-  const varianceName = above && beside(above, (value) => numberOf(value) !== undefined);
-  const variance = made(varianceName, "ReduceMean"), square = made(variance?.inputs[0], "Pow");
-  const mean = made(centred?.inputs[1], "ReduceMean"), [x] = mean?.inputs ?? [];
-  const isNorm = square?.inputs[0] === centredName && numberOf(square?.inputs[1]) === 2 &&
-    x !== undefined && centred?.inputs[0] === x && isRowMean(mean!) && isRowMean(variance!);
-  if (!isNorm || !scaled || !normal || !centred || !root || !above || !variance || !mean) {
-    return undefined;
-  }
-  const epsilon = numberOf(beside(above, (value) => value === varianceName))!;
-  const [weight, bias] = [
-    beside(scaled, (value) => value === normalName)!,
-    beside(sum, (value) => value === scaledName)!,
-  ];
-  return {
-    fused: alike(sum, {
-      op: "LayerNormalization",
-      inputs: [x, weight, bias],
-      attributes: { axis: -1, epsilon: { float: epsilon } },
-    }),
-    steps: [scaled, normal, centred, root, above, variance, square!, mean],
-  };
-}
-
-/** x · (1 + erf(x ÷ √2)) · ½ */
-function gelu(whole: OnnxNode, { made, numberOf }: NodeContext): Found | undefined {
-  const is = (wanted: number) => (value: string) => isNear(numberOf(value), wanted);
-  const product = made(whole.op === "Mul" ? beside(whole, is(0.5)) : undefined, "Mul");
-  const above = product && product.inputs.map((name) => made(name, "Add")).find((one) => one);
-  const erf = made(above && beside(above, is(1)), "Erf"), scaled = made(erf?.inputs[0], "Div");
-  const [x, root] = scaled?.inputs ?? [];
-  if (!product || !above || !erf || !scaled || x === undefined) return undefined;
-  if (!isNear(numberOf(root), Math.SQRT2) || !product.inputs.includes(x)) return undefined;
-  const fused = alike(whole, { op: "Gelu", inputs: [x], attributes: { approximate: "none" } });
-  return { fused, steps: [product, above, erf, scaled] };
-}
-
-/** (½ · x) · (1 + tanh(√(2/π) · (x + 0.044715 · x³))) */
-function tanhGelu(whole: OnnxNode, { made, numberOf }: NodeContext): Found | undefined {
-  if (whole.op !== "Mul") return undefined;
-  const is = (wanted: number) => (value: string) => isNear(numberOf(value), wanted);
-  const above = whole.inputs.map((name) => made(name, "Add")).find((one) => one);
-  const half = whole.inputs.map((name) => made(name, "Mul")).find((one) => one);
-  const tanh = made(above && beside(above, is(1)), "Tanh"), scaled = made(tanh?.inputs[0], "Mul");
-  const sum = made(scaled && beside(scaled, is(Math.sqrt(2 / Math.PI))), "Add");
-  const cubes = sum?.inputs.map((name) => made(name, "Mul")).find((one) => one);
-  const cube = made(cubes && beside(cubes, is(0.044715)), "Pow"), [x, three] = cube?.inputs ?? [];
-  if (!above || !half || !tanh || !scaled || !sum || !cubes || !cube || x === undefined) {
-    return undefined;
-  }
-  const isGelu = numberOf(three) === 3 && sum.inputs.includes(x) && beside(half, is(0.5)) === x;
-  if (!isGelu) return undefined;
-  const fused = alike(whole, { op: "Gelu", inputs: [x], attributes: { approximate: "tanh" } });
-  return { fused, steps: [above, half, tanh, scaled, sum, cubes, cube] };
+  const around = surroundingsOf(file), gone = new Set<OnnxNode>();
+  const nodes = file.nodes.map((node): OnnxNode => {
+    for (const { form, op, ...fused } of FUSED) {
+      const match = matchOf(form, node, around);
+      if (!match) continue;
+      match.nodes.filter((one) => one !== node).forEach((one) => gone.add(one));
+      const { name, outputs } = node, { values: { epsilon, ...values } } = match;
+      const inputs = fused.inputs.map((one) => values[one]!);
+      const attributes = {
+        ...fused.attributes,
+        ...epsilon !== undefined && { epsilon: { float: around.numberOf(epsilon) } },
+      };
+      return { name, op, inputs, outputs, attributes, constants: new Map() };
+    }
+    return node;
+  });
+  return nodes.filter((node) => !gone.has(node));
 }
 
 /**

@@ -194,8 +194,7 @@ export function planWorkers(
   schedule: Schedule,
   device: DeviceName | undefined,
 ): WorkerMemory[] {
-  const { programs, halves } = compiled;
-  const areFree = device === undefined || DEVICES[device].hasFreeViews;
+  const { programs, halves } = compiled, areFree = !device || DEVICES[device].hasFreeViews;
   return schedule.placement.map((held, worker) => {
     const versions = schedule.weightVersions[worker] ?? 1;
     const planStage = (stage: number, slots: number | SliceSlots) =>

@@ -266,15 +266,10 @@ interface Piece extends FlatRange {
   readonly runs: Map<string, Promise<Run>>;
 }
 
-/** Opens the sums of a stage's gradients. */
-export function openGradientSums(
-  device: Device,
-  { gradients, ranges }: ParameterStore,
-  memory: SumMemory,
-) {
-  const pieces = gradients.parts.map((part, i) => openPiece(device, part, i, memory));
+/** Returns a function that runs a sum of a piece; sums are compiled and bound on first use. */
+function openRuns(device: Device) {
   const kernels = new Map<string, Promise<Kernel>>();
-  const run = async (piece: Piece, into: Operand, left: Operand, right?: Operand) => {
+  return async (piece: Piece, into: Operand, left: Operand, right?: Operand) => {
     const { length, runs, tensors } = piece, key = `${into} ${left} ${right}`;
     const bound = await runs.getOrInsertComputed(key, async () => {
       const dtypes = [into, left, ...right ? [right] : []].map((name) => tensors[name]!.dtype);
@@ -286,6 +281,16 @@ export function openGradientSums(
     });
     await bound();
   };
+}
+
+/** Opens the sums of a stage's gradients. */
+export function openGradientSums(
+  device: Device,
+  { gradients, ranges }: ParameterStore,
+  memory: SumMemory,
+) {
+  const pieces = gradients.parts.map((part, i) => openPiece(device, part, i, memory));
+  const run = openRuns(device);
   const borders = [...pieces.map(({ offset }) => offset), endOf(pieces.at(-1)!)];
   const ends = new Set([...borders, ...[...ranges.values()].map(endOf)]);
   return {
@@ -349,7 +354,7 @@ export type GradientSums = ReturnType<typeof openGradientSums>;
 /** Adds into the first parameter; the shared term copies the gradients of the others. */
 async function addTied(
   pieces: readonly Piece[],
-  run: (piece: Piece, into: Operand, left: Operand, right?: Operand) => Promise<void>,
+  run: ReturnType<typeof openRuns>,
 ): Promise<void> {
   const [first, ...others] = pieces as [Piece, ...Piece[]];
   for (const [i, other] of others.entries()) {

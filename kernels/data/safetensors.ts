@@ -60,6 +60,8 @@ function isDType(value: unknown): value is SafetensorsDType {
   return typeof value === "string" && Object.hasOwn(SAFETENSORS_DTYPE_BYTES, value);
 }
 
+const DTYPE_MUST = `its dtype must be one of ${Object.keys(SAFETENSORS_DTYPE_BYTES).join(", ")}`;
+
 const SIZES_MUST = "its shape must be a list of whole numbers from 0";
 
 /** Returns whether a value is a list of whole numbers from 0, as shapes and offsets are. */
@@ -169,76 +171,65 @@ export interface Entry extends SafetensorsInfo {
 export async function readHeader(file: SafetensorsFile, path: string) {
   const fileBytes = (await file.stat()).size;
   const prefix = new Uint8Array(8);
-  if (!await readFull(file, prefix)) {
-    const must = "a safetensors file must start with an 8-byte header length";
-    throw refusal(`read ${path}`, must, `${fileBytes} bytes in all`, SyntaxError);
-  }
+  const long = "a safetensors file must start with an 8-byte header length";
+  const isLong = await readFull(file, prefix), received = `${fileBytes} bytes in all`;
+  assertInput(isLong, `read ${path}`, long, received, SyntaxError);
   // As a double: lengths near 2^64 lose digits, but exceed every limit.
   const headerBytes = Number(new DataView(prefix.buffer).getBigUint64(0, true));
   const limit = Math.min(fileBytes - 8, MAX_HEADER_BYTES);
   const must = `the header must be at most ${limit} bytes`;
   assertInput(headerBytes <= limit, `read ${path}`, must, `a header length of ${headerBytes}`);
   const json = new Uint8Array(headerBytes);
-  if (!await readFull(file, json)) {
-    throw refusal(`read ${path}`, `the header must be ${headerBytes} bytes`, "fewer");
-  }
+  const isWhole = await readFull(file, json);
+  assertInput(isWhole, `read ${path}`, `the header must be ${headerBytes} bytes`, "fewer");
   return { dataStart: 8 + headerBytes, ...parseHeader(json, fileBytes - 8 - headerBytes, path) };
 }
 
-/** Returns an error of a header: "Cannot X: Y must be Z, received V", with V shown as JSON. */
-const headerError = (where: string, must: string, received: unknown) =>
-  new SyntaxError(`${where}: ${must}, received ${show(received)}`);
-
 function parseHeader(json: Uint8Array, dataBytes: number, path: string) {
-  const where = `Cannot read ${path}`;
+  const cannot = `read ${path}`;
   let header: unknown, text: string;
   try {
     text = new TextDecoder("utf-8", { fatal: true }).decode(json);
     header = JSON.parse(text);
   } catch (cause) {
     const start = show(new TextDecoder().decode(json.subarray(0, 40)));
-    throw new SyntaxError(`${where}: the header must be JSON, received ${start}`, { cause });
+    throw new SyntaxError(`Cannot ${cannot}: the header must be JSON, received ${start}`, {
+      cause,
+    });
   }
-  if (!isRecord(header)) throw headerError(where, "the header must be a JSON object", header);
-  if (json[0] !== OPENING_BRACE) {
-    throw headerError(where, "the header must begin with {", text.slice(0, 40));
+  if (!isRecord(header)) {
+    throw refusal(cannot, "the header must be a JSON object", show(header), SyntaxError);
   }
+  const begin = "the header must begin with {", start = show(text.slice(0, 40));
+  assertInput(json[0] === OPENING_BRACE, cannot, begin, start, SyntaxError);
   const { [METADATA_KEY]: metadata = {}, ...tensors } = header;
   const count = Object.keys(tensors).length;
-  if (count > TENSORS_MAX) {
-    throw refusal(`read ${path}`, `it must have at most ${TENSORS_MAX} tensors`, count);
-  }
+  assertInput(count <= TENSORS_MAX, cannot, `it must have at most ${TENSORS_MAX} tensors`, count);
   // JSON.parse uses the last of equal names, and other readers may use the first.
   const twice = repeatedKey(text);
-  if (twice !== undefined) {
-    throw headerError(where, "the names of its header must be unique", twice);
-  }
-  if (!isRecord(metadata) || !Object.values(metadata).every((v) => typeof v === "string")) {
-    throw headerError(where, `${METADATA_KEY} must map names to strings`, metadata);
-  }
+  const unique = "the names of its header must be unique";
+  assertInput(twice === undefined, cannot, unique, show(twice), SyntaxError);
+  const isText = isRecord(metadata) && Object.values(metadata).every((v) => typeof v === "string");
+  const must = `${METADATA_KEY} must map names to strings`;
+  assertInput(isText, cannot, must, show(metadata), SyntaxError);
   const entries = Object.entries(tensors).map(([name, entry]) => parseEntry(name, entry, path));
   checkCoverage(entries, dataBytes, path);
   return { entries, metadata: metadata as SafetensorsMetadata };
 }
 
 function parseEntry(name: string, entry: unknown, path: string): Entry {
-  const where = `Cannot read tensor ${show(name)} of ${path}`;
-  if (!isRecord(entry)) throw headerError(where, "its entry must be an object", entry);
+  const cannot = `read tensor ${show(name)} of ${path}`;
+  assertInput(isRecord(entry), cannot, "its entry must be an object", show(entry), SyntaxError);
   const { dtype, shape, data_offsets: offsets } = entry;
-  if (!isDType(dtype)) {
-    const known = Object.keys(SAFETENSORS_DTYPE_BYTES).join(", ");
-    throw headerError(where, `its dtype must be one of ${known}`, dtype);
-  }
-  if (!isSizes(shape)) throw headerError(where, SIZES_MUST, shape);
-  if (!isSizes(offsets) || offsets.length !== 2) {
-    throw headerError(where, "its data_offsets must be two whole numbers from 0", offsets);
-  }
+  assertInput(isDType(dtype), cannot, DTYPE_MUST, show(dtype), SyntaxError);
+  assertInput(isSizes(shape), cannot, SIZES_MUST, show(shape), SyntaxError);
+  const arePlaces = isSizes(offsets) && offsets.length === 2;
+  const must = "its data_offsets must be two whole numbers from 0";
+  assertInput(arePlaces, cannot, must, show(offsets), SyntaxError);
   const [begin, end] = offsets as [number, number];
-  const expected = tensorBytes(dtype, shape);
-  if (end - begin !== expected) {
-    const received = `data_offsets ${show(offsets)} of ${end - begin} bytes`;
-    throw new RangeError(`${where}: ${bytesOf(dtype, shape)}, received ${received}`);
-  }
+  const received = `data_offsets ${show(offsets)} of ${end - begin} bytes`;
+  const isWhole = end - begin === tensorBytes(dtype, shape);
+  assertInput(isWhole, cannot, bytesOf(dtype, shape), received);
   return { name, dtype, shape, begin, end };
 }
 
@@ -248,10 +239,9 @@ function checkCoverage(entries: Entry[], dataBytes: number, path: string): void 
   let offset = 0;
   for (const { name, begin, end } of entries) {
     const cannot = `read tensor ${show(name)} of ${path}`;
-    if (begin !== offset) {
-      const problem = begin < offset ? "overlaps the tensor before it" : "leaves a hole";
-      throw refusal(cannot, `it must begin at offset ${offset}`, `${begin}, which ${problem}`);
-    }
+    const problem = begin < offset ? "overlaps the tensor before it" : "leaves a hole";
+    const must = `it must begin at offset ${offset}`;
+    assertInput(begin === offset, cannot, must, `${begin}, which ${problem}`);
     const received = `${dataBytes}, so it is truncated`;
     assertInput(end <= dataBytes, cannot, `the file must hold ${end} bytes of tensors`, received);
     offset = end;
@@ -389,10 +379,10 @@ export async function readOpenSafetensors(
     const cannot = `place tensor ${show(name)} of ${path}`;
     assertInput(data.length === bytes, cannot, `its memory must be ${bytes} bytes`, data.length);
     await file.seek(dataStart + begin, FROM_START);
-    if (!await readFull(file, data)) {
-      const must = `tensor ${show(name)} must end at byte ${dataStart + end}`;
-      throw refusal(`read ${path}`, must, "a file that was truncated during the read");
-    }
+    const isWhole = await readFull(file, data),
+      received = "a file that was truncated during the read";
+    const must = `tensor ${show(name)} must end at byte ${dataStart + end}`;
+    assertInput(isWhole, `read ${path}`, must, received);
     tensors.set(name, { dtype, shape, data });
   }
   return { tensors, metadata };

@@ -14,7 +14,6 @@ import { checkInputFile, damageOf, decodeText, TEXT_BYTES_MAX } from "./files.ts
 import { pinnedPackage } from "./npm_packages.ts";
 import { uniformInt } from "pure-rand/distribution/uniformInt";
 import type { Batch } from "../batch.ts";
-import type { HostArray } from "../devices/device.ts";
 import { elementCount } from "../graph/shapes.ts";
 import { substream } from "../random.ts";
 import {
@@ -258,22 +257,14 @@ export class Dataset {
       if ("image" in field) checkScale(field);
       if ("text" in field) checkPositive("read a table", { length: field.length });
     }
-    const { length } = rows, columns: Record<string, Float32Array> = {};
-    rows.forEach((row, i) => {
-      const fields = Object.entries(encodeRow(row, schema, classes, `row ${i + 1}`));
-      for (const [name, values] of fields as [string, Float32Array][]) {
-        const { constructor: Column } = values as { constructor: unknown };
-        columns[name] ??= new (Column as Float32ArrayConstructor)(length * values.length);
-        columns[name].set(values, i * values.length);
-      }
-    });
-    const sizes = Object.entries(columns).map(([name, all]) =>
-      [name, all, all.length / length] as const
-    );
+    const { length } = rows,
+      encode = (row: TableRow, i: number) => encodeRow(row, schema, classes, `row ${i + 1}`);
+    const columns = Object.entries(joinRows(length, rows.values().map(encode)));
     const read = (row: number) => {
-      const own = sizes.map(([name, all, size]) =>
-        [name, all.subarray(row * size, (row + 1) * size)] as const
-      );
+      const own = columns.map(([name, all]) => {
+        const size = all.length / length;
+        return [name, all.subarray(row * size, (row + 1) * size)] as const;
+      });
       return scaled(Object.fromEntries(own), schema);
     };
     return new Dataset(length, schema, classes, read);
@@ -466,15 +457,18 @@ export class Dataset {
     const order = shuffledOrder(this.length, seed);
     const plan = { microBatch: samples, microBatches: 1, order: (row: number) => row };
     const rows = batchRows(this.length, plan);
-    const join = (numbers: readonly number[]) =>
-      joinRows(numbers.map((row) => this.read(order(row), Math.floor(row / this.length))));
+    const read = (row: number) => this.read(order(row), Math.floor(row / this.length));
     return {
       *from(microBatch) {
-        for (const numbers of rows.from(microBatch)) yield join(numbers);
+        for (const numbers of rows.from(microBatch)) yield joinRows(samples, numbers.map(read));
       },
       samples,
       length: this.length / samples,
-      sizes: this.#sizes(),
+      sizes: Object.fromEntries(
+        Object.entries(this.read(0)).map((
+          [name, { length }],
+        ) => [name, this.classes[name]?.length ?? length]),
+      ),
       classes: this.classes,
     };
   }
@@ -487,7 +481,7 @@ export class Dataset {
     const rowsOf = (batch: number) =>
       Array.from({ length: samples }, (_, i) => this.read(batch * samples + i));
     const length = Math.floor(this.length / samples);
-    return Array.from({ length }, (_, batch) => joinRows(rowsOf(batch)));
+    return Array.from({ length }, (_, batch) => joinRows(samples, rowsOf(batch)));
   }
 
   /**
@@ -503,13 +497,7 @@ export class Dataset {
       .filter(([, field]) => columnsOf(field).some((column) => column in Object(rows[0])));
     const schema = Object.fromEntries(known);
     const all = rows.map((row, i) => encodeRow(row, schema, this.classes, `row ${i + 1}`));
-    return scaled(joinRows(all), schema);
-  }
-
-  #sizes(): Readonly<Record<string, number>> {
-    const sizeOf = (name: string, { length }: HostArray) => this.classes[name]?.length ?? length;
-    const fields = Object.entries(this.read(0));
-    return Object.fromEntries(fields.map(([name, values]) => [name, sizeOf(name, values)]));
+    return scaled(joinRows(all.length, all), schema);
   }
 }
 
@@ -611,23 +599,24 @@ function encodeRow(
   return Object.fromEntries(fields);
 }
 
-/** Joins the fields of samples, in order. */
-function joinRows(rows: readonly Batch[]): Batch {
-  const [first] = rows;
-  assertInput(first !== undefined, "make a micro-batch", "it must have a sample", "none");
-  return Object.fromEntries(
-    Object.entries(first!).map(([name, { length, constructor }]) => {
-      const all = new (constructor as Float32ArrayConstructor)(rows.length * length);
+/** Joins the fields of a number of samples, in order. */
+function joinRows(samples: number, rows: Iterable<Batch>): Batch {
+  assertInput(samples > 0, "make a micro-batch", "it must have a sample", "none");
+  const joined: Record<string, Float32Array> = {};
+  let first: Batch | undefined, at = 0;
+  for (const row of rows) {
+    first ??= row;
+    for (const [name, { length, constructor }] of Object.entries(first)) {
+      const { length: count = 0, constructor: Kind } = Object(row[name]) as Float32Array;
       const must = `the field ${name} must have ${length} values of one type in each sample`;
-      rows.forEach((row, i) => {
-        const { length: count = 0, constructor: Kind } = Object(row[name]) as Float32Array;
-        const fits = count === length && Kind === constructor;
-        assertInput(fits, "make a micro-batch", must, row[name] && `${Kind.name} of ${count}`);
-        all.set(row[name] as Float32Array, i * length);
-      });
-      return [name, all];
-    }),
-  );
+      const fits = count === length && Kind === constructor;
+      assertInput(fits, "make a micro-batch", must, row[name] && `${Kind.name} of ${count}`);
+      joined[name] ??= new (constructor as Float32ArrayConstructor)(samples * length);
+      joined[name].set(row[name] as Float32Array, at * length);
+    }
+    at++;
+  }
+  return joined;
 }
 
 /**

@@ -5,6 +5,7 @@
  */
 
 import { uniformInt } from "pure-rand/distribution/uniformInt";
+import { joinArrays } from "../devices/tensor_memory.ts";
 import { assertInput } from "../errors.ts";
 import { openDraws } from "../layers/layer.ts";
 import { substream } from "../random.ts";
@@ -170,7 +171,7 @@ export async function loadDigits(announce?: Announce): Promise<{ train: Digits; 
   const mixed = sorted.map((_, i) => sorted[order(i)]!);
   const split = Math.floor(mixed.length * 0.9);
   const pack = (digits: typeof sorted): Digits => ({
-    images: joined(digits.map(({ pixels }) => pixels)),
+    images: joinArrays(Float32Array, digits.map(({ pixels }) => pixels)),
     labels: Int32Array.from(digits, ({ label }) => label),
   });
   return { train: pack(mixed.slice(0, split)), heldOut: pack(mixed.slice(split)) };
@@ -196,16 +197,9 @@ export function digitBatches(digits: Digits, plan: BatchPlan): SeekableBatches<D
   const { images, labels } = digits;
   const pixelsOf = (row: number) => images.subarray(row * DIGIT_PIXELS, (row + 1) * DIGIT_PIXELS);
   return mapBatches(batchRows(labels.length, plan), (rows) => ({
-    features: joined(rows.map(pixelsOf)),
+    features: joinArrays(Float32Array, rows.map(pixelsOf)),
     labels: Int32Array.from(rows, (row) => labels[row]!),
   }));
-}
-
-/** Joins the pixels of digits. */
-function joined(digits: readonly ArrayLike<number>[]): Float32Array<ArrayBuffer> {
-  const images = new Float32Array(digits.length * DIGIT_PIXELS);
-  digits.forEach((pixels, i) => images.set(pixels, i * DIGIT_PIXELS));
-  return images;
 }
 
 /** One micro-batch of B digits; both arrays own their whole buffers. */

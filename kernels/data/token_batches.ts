@@ -10,7 +10,7 @@
 
 import { uniformInt } from "pure-rand/distribution/uniformInt";
 import { lengthsOf } from "../batch.ts";
-import { assertInput, checkPositive, nameError, refusal } from "../errors.ts";
+import { assertInput, checkPositive, nameError } from "../errors.ts";
 import { substream } from "../random.ts";
 import { checkTokens, readerOf, type TokenFile, type Tokens } from "./token_file.ts";
 
@@ -164,7 +164,11 @@ export function batchRows(rows: number, plan: BatchPlan): SeekableBatches<number
   const there = order ? Infinity : Math.floor(rows / unit) * unit;
   const end = Math.min((fromStep - 1 + steps) * stepRows, there);
   const start = (fromStep - 1) * stepRows, rowOf = order ?? ((row: number) => row);
-  return seekable((skipped) => generateRows(start + skipped * microBatch, end, microBatch, rowOf));
+  return seekable(function* (skipped) {
+    for (let first = start + skipped * microBatch; first < end; first += microBatch) {
+      yield Array.from({ length: microBatch }, (_, j) => rowOf(first + j));
+    }
+  });
 }
 
 /**
@@ -195,12 +199,6 @@ export function rowsNeeded(plan: BatchPlan): number {
 
 function rowsOfStep({ microBatch, microBatches, replicas = 1 }: BatchPlan): number {
   return replicas * microBatches * microBatch;
-}
-
-function* generateRows(start: number, end: number, microBatch: number, order: RowOrder) {
-  for (let first = start; first < end; first += microBatch) {
-    yield Array.from({ length: microBatch }, (_, j) => order(first + j));
-  }
 }
 
 /** One micro-batch; both arrays hold B rows of `seq` tokens and own their whole buffers. */
@@ -345,10 +343,8 @@ function checkDocuments(
 ): void {
   const cannot = "make micro-batches of documents", sum = tokensIn(lengths);
   const wrong = lengths.findIndex((length) => length < 1 || length > seq);
-  if (wrong >= 0) {
-    const must = `each must have from 1 to ${seq} tokens, those of a sample`;
-    throw refusal(cannot, must, `${lengths[wrong]} at position ${wrong}`);
-  }
+  const must = `each must have from 1 to ${seq} tokens, those of a sample`;
+  assertInput(wrong < 0, cannot, must, `${lengths[wrong]} at position ${wrong}`);
   assertInput(sum <= tokens, cannot, `there must be ${sum} tokens`, tokens);
   const isWhole = !arePairs || lengths.length % 2 === 0;
   assertInput(isWhole, cannot, "those of pairs must be even in number", lengths.length);

@@ -290,12 +290,6 @@ export function cachedAttention(
   };
 }
 
-/** Returns an int32 field, declared on first use. */
-export function fieldOf(g: LayerGraph, name: string, rows: number): Value {
-  const known = g.fields.find(({ spec }) => spec.name === name);
-  return known?.value ?? g.batch(name, [rows], "i32");
-}
-
 const indexes = (g: LayerGraph, count: number, shape: readonly number[], step = 1) =>
   g.constant(Int32Array.from({ length: count }, (_, i) => i * step), shape, "i32");
 
@@ -306,7 +300,7 @@ const indexes = (g: LayerGraph, count: number, shape: readonly number[], step = 
  */
 function withCache(g: LayerGraph, k: Value, v: Value, sizes: CacheSizes) {
   const { heads, seq, width } = sizes;
-  const position = fieldOf(g, "positions", 1);
+  const position = g.batch("positions", [1], "i32");
   const row = g.add(indexes(g, heads, [heads], seq), position);
   const added = (name: string, part: Value) => {
     const cache = g.input(name, cacheShape(sizes));
@@ -324,7 +318,7 @@ function withCache(g: LayerGraph, k: Value, v: Value, sizes: CacheSizes) {
 /** Returns a cache with the rows up to `last`, and zeros. */
 function newCache(g: LayerGraph, part: Value, seq: number): Value {
   const [heads, rows, width] = part.shape as [number, number, number];
-  const isBehind = g.greater(indexes(g, rows, [1, rows, 1]), fieldOf(g, "last", 1));
+  const isBehind = g.greater(indexes(g, rows, [1, rows, 1]), g.batch("last", [1], "i32"));
   const own = g.where(isBehind, g.scalar(0), part);
   if (rows === seq) return own;
   return g.concat([own, g.expand(g.scalar(0), [heads, seq - rows, width])], 1);

@@ -6,7 +6,7 @@
 
 import { assertInput } from "../errors.ts";
 import type { Value } from "../graph/value.ts";
-import { cacheShape, type CacheSizes, fieldOf } from "./attention.ts";
+import { cacheShape, type CacheSizes } from "./attention.ts";
 import type { AnyLayer, Layer, LayerGraph, Tie } from "./layer.ts";
 
 const sharedBuilds = new WeakMap<AnyLayer["build"], number>();
@@ -129,7 +129,7 @@ export function cachedDecoder(parts: DecoderParts): CachedDecoder {
       kind: "head",
       prefix: "",
       build: (g, x) => ({
-        y: parts.logits(g, rows === 1 ? x! : g.gather(x!, fieldOf(g, "last", 1))),
+        y: parts.logits(g, rows === 1 ? x! : g.gather(x!, g.batch("last", [1], "i32"))),
       }),
     },
   ];

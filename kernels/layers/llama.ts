@@ -13,7 +13,7 @@ import { countTargets } from "../batch.ts";
 import { assertInput } from "../errors.ts";
 import type { Value } from "../graph/value.ts";
 import { checkModelSizes } from "../precision.ts";
-import { attention, byHead, cachedAttention, fieldOf, rotary } from "./attention.ts";
+import { attention, byHead, cachedAttention, rotary } from "./attention.ts";
 import { type CachedDecoder, cachedDecoder, decoderBlocks, tokensOfSlice } from "./decoder.ts";
 import { crossEntropy, embedding, linear, rmsNorm } from "./helpers.ts";
 import {
@@ -249,7 +249,7 @@ const cacheOf = ({ keyValueHeads, seq, hidden, heads }: LlamaSizes) => ({
 
 function cachedAttend(g: LayerGraph, x: Value, sizes: LlamaSizes) {
   const { heads, keyValueHeads, seq, ropeTheta: theta } = sizes;
-  const positions = { at: fieldOf(g, "positions", x.shape[0]!), count: seq };
+  const positions = { at: g.batch("positions", [x.shape[0]!], "i32"), count: seq };
   const rotated = (one: Value, count: number) =>
     rotary(g, byHead(g, one, count), { theta, positions });
   const [q, k, v] = projections(g, x, sizes);

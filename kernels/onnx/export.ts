@@ -7,7 +7,6 @@
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { BinaryReader, BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import { compileModel, gpt2Parameters, type ModelParameter } from "../compile/compile_model.ts";
-import type { DType } from "../devices/device.ts";
 import { joinArrays } from "../devices/tensor_memory.ts";
 import { assertInput, refusal } from "../errors.ts";
 import { elementCount } from "../graph/shapes.ts";
@@ -354,11 +353,6 @@ class ModelGraph extends LayerGraph {
     const own = `${this.prefix}${name}`, full = this.#canonical.get(own) ?? own;
     const known = this.parameters.find(({ spec }) => spec.name === full);
     return known?.value ?? super.parameter(full, shape, initializer);
-  }
-
-  override batch(name: string, shape: readonly number[], dtype?: DType): Value {
-    return this.fields.find(({ spec }) => spec.name === name)?.value ??
-      super.batch(name, shape, dtype);
   }
 
   /** Returns the value itself, because all layers are in one graph. */

@@ -216,7 +216,7 @@ export const axisOf = (node: Settings, { length }: Ints, otherwise = 0): number 
   positiveAxis(numberOf(node, "axis", otherwise), length);
 
 /** Returns the whole numbers of an attribute. */
-export function intsOf({ attributes }: Call, name: string): Ints | undefined {
+export function intsOf({ attributes }: Settings, name: string): Ints | undefined {
   const value = attributes[name];
   if (!Array.isArray(value)) return undefined;
   if (value.every(Number.isSafeInteger)) return value;
@@ -237,7 +237,7 @@ export function checkMade(what: string, elements: number): void {
 
 /** Returns the value of an attribute, which must be among the supported ones. */
 export function mustBe<Known extends string | number>(
-  { attributes }: Call,
+  { attributes }: Settings,
   name: string,
   otherwise: Known,
   known: readonly Known[],

@@ -24,7 +24,6 @@ import {
   numberOf,
   numbersOf,
   type Settings,
-  textOf,
   TROUPE,
   type Value,
   type ValueType,
@@ -54,21 +53,24 @@ import {
   slope,
 } from "./op.ts";
 
-type Pads = NonNullable<WindowOptions["pads"]>;
+/** Returns how the windows of a node move, with the defaults of ONNX. */
+function movesOf(node: Settings): WindowOptions {
+  const pads = intsOf(node, "pads"), strides = intsOf(node, "strides");
+  const dilations = intsOf(node, "dilations");
+  const auto = mustBe(node, "auto_pad", "NOTSET", ["NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"]);
+  return {
+    ...strides && { strides },
+    ...dilations && { dilations },
+    ...auto === "NOTSET" ? pads && { pads } : { pads: auto },
+  };
+}
 
-/** Returns the windows of a node over `sizes`, with the defaults of ONNX. */
-function windowsOfNode(
+/** Returns the windows of a node over `sizes`. */
+const windowsOfNode = (
   node: Settings,
   sizes: Ints,
   kernel = numbersOf(node, "kernel_shape") ?? [],
-): Windows {
-  const autoPad = textOf(node, "auto_pad", "NOTSET");
-  return windowsOf(sizes, kernel, {
-    strides: numbersOf(node, "strides") ?? 1,
-    dilations: numbersOf(node, "dilations") ?? 1,
-    pads: autoPad === "NOTSET" ? numbersOf(node, "pads") ?? 0 : autoPad as Pads,
-  });
-}
+): Windows => windowsOf(sizes, kernel, movesOf(node));
 
 /** Returns the windows of a node of a model; see {@linkcode windowsOfNode}. */
 export const windowsOfProto = (
@@ -83,18 +85,8 @@ function optionsOf(node: Node, sizes: Ints) {
   return { ...moves, groups: numberOf(node, "group", 1) };
 }
 
-/** Returns the windows and groups of a node of a file, as options of a method. */
-function readOptions(call: Call): WindowOptions & { readonly groups: number } {
-  const pads = intsOf(call, "pads"), strides = intsOf(call, "strides");
-  const dilations = intsOf(call, "dilations");
-  const auto = mustBe(call, "auto_pad", "NOTSET", ["NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"]);
-  return {
-    ...strides && { strides },
-    ...dilations && { dilations },
-    ...auto === "NOTSET" ? pads && { pads } : { pads: auto as Pads },
-    groups: numberOf(call, "group", 1),
-  };
-}
+/** Returns the windows and groups of a convolution in a file, as options of a method. */
+const readOptions = (call: Call) => ({ ...movesOf(call), groups: numberOf(call, "group", 1) });
 
 /** Returns the place in an image of each element of each window, row by row; −1 in the padding. */
 function placesOf(sizes: Ints, counts: Ints, { kernel, strides, pads, dilations }: Windows) {
@@ -342,9 +334,12 @@ const readPool = (
   if (call.outputs[1]) {
     throw new TypeError("it must have one output, received one for the places of maxima, too");
   }
-  const kernel = intsOf(call, "kernel_shape") ?? [], { groups: _, ...options } = readOptions(call);
+  const kernel = intsOf(call, "kernel_shape") ?? [];
   checkMade("windows", elementCount(kernel));
-  return pool(call, operand(call, 0), kernel, { ...options, ceilMode: isSet(call, "ceil_mode") });
+  return pool(call, operand(call, 0), kernel, {
+    ...movesOf(call),
+    ceilMode: isSet(call, "ceil_mode"),
+  });
 };
 
 const maxPool: Op = {

@@ -101,11 +101,6 @@ export function broadcastStrides(from: Ints, to: Ints): number[] {
   return [...Array<number>(to.length - from.length).fill(0), ...strides];
 }
 
-/** Returns an axis counted from the front. */
-export function fromFront(axis: number, rank: number): number {
-  return axis < 0 ? axis + rank : axis;
-}
-
 /** Computes the first output of an operation, or all of them, with the given types. */
 export type Reference = (
   inputs: readonly [NdArray, ...NdArray[]],

@@ -22,6 +22,7 @@ import {
 import { arithmetic } from "../onnx/rewrite.ts";
 import { dtypeOf } from "../onnx/read_file.ts";
 import { floatOf } from "../onnx/signature.ts";
+import { F32_MAX } from "../precision.ts";
 import { broadcastStrides, type NdArray, ndArray, positions, wide } from "./array.ts";
 import type { Builder } from "./builder.ts";
 import {
@@ -477,9 +478,6 @@ const CHOICES: Ops = {
 
 /** Operations on each element. */
 export const ELEMENTWISE: Ops = withMethods({ ...ARITHMETIC, ...FUNCTIONS, ...CHOICES });
-
-/** Largest f32. */
-const F32_MAX = 3.4028234663852886e38;
 
 const withAlpha = (g: Builder, op: string, a: Value, alpha: number) =>
   one(g, ELEMENTWISE, op, [a], { alpha: { float: alpha } });

@@ -14,7 +14,7 @@ import {
   textOf,
   type Value,
 } from "../graph/value.ts";
-import { fromFront, type NdArray, ndArray, positions, stridesOf, take } from "./array.ts";
+import { type NdArray, ndArray, positions, stridesOf, take } from "./array.ts";
 import type { Builder } from "./builder.ts";
 import {
   axisOf,
@@ -35,7 +35,7 @@ import {
 } from "./op.ts";
 
 function checkIndex(index: number, size: number): number {
-  if (index >= -size && index < size) return fromFront(index, size);
+  if (index >= -size && index < size) return positiveAxis(index, size);
   const must = `it must be in ${-size} .. ${size - 1} along this axis`;
   throw new RangeError(`Cannot use index ${index}: ${must}`);
 }

@@ -5,7 +5,7 @@
  */
 
 import { assertInput } from "../errors.ts";
-import { elementCount, type Ints } from "../graph/shapes.ts";
+import { elementCount, type Ints, positiveAxis } from "../graph/shapes.ts";
 import { textOf, type Value } from "../graph/value.ts";
 import { mapIndices, ndArray, put, stridesOf, take } from "./array.ts";
 import type { Builder, InterpolationOptions } from "./builder.ts";
@@ -198,8 +198,8 @@ const pad: Op = {
   read: (call) => {
     const x = operand(call, 0), rank = x.shape.length, pads = constantNumbers(call, 1) ?? [];
     const mode = mustBe(call, "mode", "constant", ["constant", "edge", "reflect"]);
-    const axes = constantNumbers(call, 3)?.map((axis) => axis < 0 ? axis + rank : axis) ??
-      x.shape.map((_, axis) => axis);
+    const given = constantNumbers(call, 3) ?? [...x.shape.keys()];
+    const axes = given.map((axis) => positiveAxis(axis, rank));
     const all = Array<number>(2 * rank).fill(0);
     for (const [i, axis] of axes.entries()) {
       all[axis] = pads[i]!;

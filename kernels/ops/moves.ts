@@ -16,7 +16,7 @@ import {
   sameShape,
 } from "../graph/shapes.ts";
 import { numberOf, numbersOf, type Value } from "../graph/value.ts";
-import { broadcastStrides, fromFront, ndArray, positions, put, stridesOf, take } from "./array.ts";
+import { broadcastStrides, ndArray, positions, put, stridesOf, take } from "./array.ts";
 import type { Builder } from "./builder.ts";
 import {
   axisOf,
@@ -84,7 +84,7 @@ const slice: Op = {
     const strides = stridesOf(x.shape);
     let first = 0;
     starts!.values.forEach((from, i) => {
-      const axis = fromFront(axes?.values[i] ?? i, shape.length), step = steps?.values[i] ?? 1;
+      const axis = positiveAxis(axes?.values[i] ?? i, shape.length), step = steps?.values[i] ?? 1;
       first += cutOf(x.shape[axis]!, from, ends!.values[i]!, step).start * strides[axis]!;
       strides[axis]! *= step;
     });

@@ -6,7 +6,7 @@
 
 import { elementCount, type Ints, positiveAxis, reducedShape } from "../graph/shapes.ts";
 import { type Node, numberOf, type Settings, type Value } from "../graph/value.ts";
-import { fromFront, type NdArray, ndArray, positions, stridesOf } from "./array.ts";
+import { type NdArray, ndArray, positions, stridesOf } from "./array.ts";
 import type { Builder, Reduction } from "./builder.ts";
 import {
   axisOf,
@@ -191,7 +191,7 @@ export const REDUCTIONS: Ops = {
       })
     ),
     reference: ([x, axis], node) => {
-      const at = fromFront(axis!.values[0]!, x.shape.length), size = x.shape[at]!;
+      const at = positiveAxis(axis!.values[0]!, x.shape.length), size = x.shape[at]!;
       const isReverse = isSet(node, "reverse");
       const stride = stridesOf(x.shape)[at]! * (isReverse ? -1 : 1);
       const sums = new Float64Array(x.values);

@@ -13,7 +13,7 @@
  */
 
 import { fromBinary, toBinary } from "@bufbuild/protobuf";
-import { refusal } from "../../errors.ts";
+import { assertInput } from "../../errors.ts";
 import { elementCount } from "../../graph/shapes.ts";
 import { ONNX_DTYPE, TROUPE } from "../../graph/value.ts";
 import { type FusedRewrites, lowerGraph, valueTypes } from "../../onnx/lower.ts";
@@ -48,7 +48,7 @@ import {
 } from "./parts.ts";
 import { isRowOrWhole, type MatrixCall, matrixCall, type MatrixLibrary, OneDnn } from "./onednn.ts";
 import { KernelMemory, type NativeBytes, openOrt, type Ort } from "./ort_api.ts";
-import { type Handle, nativeLibraryPath, POINTER_BYTES } from "./ort_library.ts";
+import { bytesAt, cString, type Handle, nativeLibraryPath, POINTER_BYTES } from "./ort_library.ts";
 import { simdCall } from "./simd.ts";
 
 type Bindings = readonly Binding<NativeBytes>[];
@@ -184,17 +184,9 @@ const own = (threads: number, matrix?: MatrixLibrary): FusedRewrites => ({
 const weightGradient: Rewrite = (write, node) => {
   const [a, ...others] = node.input as [string, ...string[]];
   const transposed = write.node("Transpose", [a], { perm: [1, 0] });
-  const [transB, alpha, beta] = [
-    intOf(node, "transB", 0),
-    floatOf(node, "alpha", 1),
-    floatOf(node, "beta", 1),
-  ];
-  write.node(
-    "Gemm",
-    [transposed, ...others],
-    { transB, alpha: { float: alpha }, beta: { float: beta } },
-    node.output[0],
-  );
+  const float = (name: string) => ({ float: floatOf(node, name, 1) });
+  const settings = { transB: intOf(node, "transB", 0), alpha: float("alpha"), beta: float("beta") };
+  write.node("Gemm", [transposed, ...others], settings, node.output[0]);
 };
 
 /** Σ over rows as a product with ones: half the time, and with several threads a fifth. */
@@ -312,9 +304,9 @@ export interface NativeOptions {
  */
 export async function openNative(options: NativeOptions = {}): Promise<Device> {
   const { threads = 1, isBlocking = false, matrix, announce } = options;
-  if (!Number.isInteger(threads) || threads < 1) {
-    throw refusal("open the native device", "threads must be a whole number from 1", threads);
-  }
+  const isCount = Number.isInteger(threads) && threads >= 1;
+  const must = "threads must be a whole number from 1";
+  assertInput(isCount, "open the native device", must, threads);
   const library = options.library ?? await nativeLibraryPath(announce);
   const ort = await mutex(() => openOrt(library, { threads, isBlocking, matrix }));
   const own = isBlocking ? new KernelMemory() : undefined;
@@ -352,13 +344,7 @@ function partEngine(
     allocate: (byteLength) => own?.allocate(byteLength) ?? ort.allocate(byteLength),
     free: (block) => void (own?.free(block) || ort.free(block)),
     addressOf: ({ address }) => Number(address),
-    bytesAt: (address, byteLength) =>
-      new Uint8Array(
-        Deno.UnsafePointerView.getArrayBuffer(
-          Deno.UnsafePointer.create(BigInt(address))!,
-          byteLength,
-        ),
-      ),
+    bytesAt,
     createSession: async (model) => ({
       handle: await ort.createSession(model),
       names: openNames(ort),
@@ -415,16 +401,13 @@ function bind(
  */
 function openNames(ort: Ort) {
   const known = new Map<string, NativeBytes>();
+  const write = (name: string) => {
+    const text = cString(name), memory = ort.allocate(text.length);
+    memory.bytes.set(text);
+    return memory;
+  };
   return {
-    at: (name: string) => known.getOrInsertComputed(name, () => cString(ort, name)).address,
+    at: (name: string) => known.getOrInsertComputed(name, write).address,
     close: () => known.forEach(ort.free),
   };
-}
-
-/** A zero-terminated string. */
-function cString(ort: Ort, text: string): NativeBytes {
-  const encoded = new TextEncoder().encode(text);
-  const memory = ort.allocate(encoded.length + 1);
-  memory.bytes.set(encoded);
-  return memory;
 }

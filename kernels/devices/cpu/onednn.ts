@@ -17,7 +17,7 @@ import type { NodeProto } from "../../onnx/onnx_pb.ts";
 import { floatOf, intOf } from "../../onnx/signature.ts";
 import type { BoundProgram } from "../engine.ts";
 import type { PartCall, Placed } from "./parts.ts";
-import { created, type Handle, keepLoaded } from "./ort_library.ts";
+import { bytesAt, created, type Handle, keepLoaded } from "./ort_library.ts";
 
 /** A library for products of matrices. */
 export interface MatrixLibrary {
@@ -46,7 +46,7 @@ const DESCRIPTOR_BYTES = 1024;
 /** Bytes of a number and a pointer: an argument of a primitive. */
 const ARGUMENT_BYTES = 16;
 
-const STATUS = "i32", POINTER = "pointer", BUFFER = "buffer";
+const POINTER = "pointer", BUFFER = "buffer";
 
 /** Functions of all versions. */
 const FACTS = {
@@ -54,32 +54,28 @@ const FACTS = {
   dnnl_get_effective_cpu_isa: { parameters: [], result: "i32" },
 } as const;
 
+/** A function that returns a status. */
+const status = <const P extends readonly Deno.NativeType[]>(...parameters: P) => (
+  { parameters, result: "i32" } as const
+);
+
 const SYMBOLS = {
-  dnnl_engine_create: { parameters: [BUFFER, "i32", "usize"], result: STATUS },
-  dnnl_engine_destroy: { parameters: [POINTER], result: STATUS },
-  dnnl_stream_create: { parameters: [BUFFER, POINTER, "u32"], result: STATUS },
-  dnnl_stream_destroy: { parameters: [POINTER], result: STATUS },
-  dnnl_memory_desc_init_by_tag: {
-    parameters: [BUFFER, "i32", BUFFER, "i32", "i32"],
-    result: STATUS,
-  },
-  dnnl_memory_create: { parameters: [BUFFER, BUFFER, POINTER, POINTER], result: STATUS },
-  dnnl_memory_destroy: { parameters: [POINTER], result: STATUS },
-  dnnl_reorder_primitive_desc_create: {
-    parameters: [BUFFER, BUFFER, POINTER, BUFFER, POINTER, POINTER],
-    result: STATUS,
-  },
-  dnnl_primitive_desc_destroy: { parameters: [POINTER], result: STATUS },
-  dnnl_primitive_create: { parameters: [BUFFER, POINTER], result: STATUS },
-  dnnl_primitive_destroy: { parameters: [POINTER], result: STATUS },
-  dnnl_primitive_execute: { parameters: [POINTER, POINTER, "i32", BUFFER], result: STATUS },
-  dnnl_gemm_bf16bf16f32: {
-    parameters: [
-      ...["u8", "u8", "i64", "i64", "i64", "f32"] as const,
-      ...[POINTER, "i64", POINTER, "i64", "f32", POINTER, "i64"] as const,
-    ],
-    result: STATUS,
-  },
+  dnnl_engine_create: status(BUFFER, "i32", "usize"),
+  dnnl_engine_destroy: status(POINTER),
+  dnnl_stream_create: status(BUFFER, POINTER, "u32"),
+  dnnl_stream_destroy: status(POINTER),
+  dnnl_memory_desc_init_by_tag: status(BUFFER, "i32", BUFFER, "i32", "i32"),
+  dnnl_memory_create: status(BUFFER, BUFFER, POINTER, POINTER),
+  dnnl_memory_destroy: status(POINTER),
+  dnnl_reorder_primitive_desc_create: status(BUFFER, BUFFER, POINTER, BUFFER, POINTER, POINTER),
+  dnnl_primitive_desc_destroy: status(POINTER),
+  dnnl_primitive_create: status(BUFFER, POINTER),
+  dnnl_primitive_destroy: status(POINTER),
+  dnnl_primitive_execute: status(POINTER, POINTER, "i32", BUFFER),
+  dnnl_gemm_bf16bf16f32: status(
+    ...["u8", "u8", "i64", "i64", "i64", "f32"] as const,
+    ...[POINTER, "i64", POINTER, "i64", "f32", POINTER, "i64"] as const,
+  ),
   // Functions of the OpenMP library that oneDNN loads.
   omp_set_num_threads: { parameters: ["i32"], result: "void" },
 } as const;
@@ -137,16 +133,6 @@ const missing = (received: string) =>
 
 function check(status: number): void {
   if (status !== 0) throw new Error(`oneDNN failed with status ${status}`);
-}
-
-/** The sizes of a product α·op(a)·op(b). */
-interface ProductSizes {
-  readonly m: number;
-  readonly n: number;
-  readonly k: number;
-  readonly isTurnedA: boolean;
-  readonly isTurnedB: boolean;
-  readonly alpha: number;
 }
 
 /** An open oneDNN. */
@@ -216,7 +202,13 @@ export class OneDnn {
   }
 
   /** Binds y = α·op(a)·op(b) + β·y; a and b are in BF16. */
-  bindProduct(sizes: ProductSizes, a: number, b: number, beta: number, y: number): () => void {
+  bindProduct(
+    sizes: ReturnType<typeof sizesOf>,
+    a: number,
+    b: number,
+    beta: number,
+    y: number,
+  ): () => void {
     const { dnnl_gemm_bf16bf16f32 } = this.#library.symbols;
     const { m, n, k, isTurnedA, isTurnedB, alpha } = sizes;
     const letter = (isTurned: boolean) => (isTurned ? "T" : "N").charCodeAt(0);
@@ -264,41 +256,34 @@ const rounding = ({ shape }: ValueType): MatrixCall => {
   };
 };
 
-/** α·op(a)·op(b) + c, where c is a row, as large as the product, or absent. */
-function product(
-  node: NodeProto,
-  { shape: a }: ValueType,
-  { shape: b }: ValueType,
-  c: ValueType | undefined,
-): MatrixCall {
+/** Returns the sizes of a product α·op(a)·op(b). */
+function sizesOf(node: NodeProto, { shape: a }: ValueType, { shape: b }: ValueType) {
   const isTurnedA = intOf(node, "transA", 0) === 1, isTurnedB = intOf(node, "transB", 0) === 1;
-  const [m, k] = (isTurnedA ? a.toReversed() : a) as [number, number];
-  const n = b[isTurnedB ? 0 : 1]!, sizes = { m, n, k, isTurnedA, isTurnedB };
-  const alpha = floatOf(node, "alpha", 1);
-  return {
-    bind(library, [atA, atB, atC], [y]) {
-      const add = library.bindProduct(
-        { ...sizes, alpha },
-        atA!.address,
-        atB!.address,
-        c ? 1 : 0,
-        y!.address,
-      );
-      const isInPlace = !c || atC!.address === y!.address;
-      const bytes = isInPlace ? [] : [[atC!, elementCount(c.shape)], [y!, m * n]] as const;
-      const [from, to] = bytes.map(([{ address }, count]) =>
-        new Uint8Array(Deno.UnsafePointerView.getArrayBuffer(pointerTo(address)!, 4 * count))
-      );
-      return {
-        run() {
-          if (from && to) repeat(from, to);
-          add();
-        },
-        release() {},
-      };
-    },
-  };
+  const [m, k] = (isTurnedA ? a.toReversed() : a) as [number, number], n = b[isTurnedB ? 0 : 1]!;
+  return { m, n, k, isTurnedA, isTurnedB, alpha: floatOf(node, "alpha", 1) };
 }
+
+/** α·op(a)·op(b) + c, where c is a row, as large as the product, or absent. */
+const product = (
+  sizes: ReturnType<typeof sizesOf>,
+  c: ValueType | undefined,
+): MatrixCall => ({
+  bind(library, [atA, atB, atC], [y]) {
+    const add = library.bindProduct(sizes, atA!.address, atB!.address, c ? 1 : 0, y!.address);
+    const isInPlace = !c || atC!.address === y!.address;
+    const bytes = isInPlace
+      ? []
+      : [[atC!, elementCount(c.shape)], [y!, sizes.m * sizes.n]] as const;
+    const [from, to] = bytes.map(([{ address }, count]) => bytesAt(address, 4 * count));
+    return {
+      run() {
+        if (from && to) repeat(from, to);
+        add();
+      },
+      release() {},
+    };
+  },
+});
 
 /** Bytes that stay in a core's first cache. */
 const CACHED_BYTES = 2 ** 14;
@@ -326,6 +311,6 @@ export function matrixCall(
     const [a, b, c] = node.input.map((name) => types.get(name));
     if (node.domain === TROUPE && node.opType === "RoundBf16") return a && rounding(a);
     if (node.opType !== "Gemm" || !a || !b || !rounded.has(node.input[0]!)) return undefined;
-    return product(node, a, b, c);
+    return product(sizesOf(node, a, b), c);
   };
 }

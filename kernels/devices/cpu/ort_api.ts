@@ -20,10 +20,13 @@
  * @module
  */
 
+import { resultOr } from "../../errors.ts";
+import { ONNX_DTYPE } from "../../graph/value.ts";
 import { Graph } from "../../ops/graph.ts";
 import { encodeGraph } from "../../onnx/encode.ts";
 import {
   ALIGNMENT,
+  bytesAt,
   createEnv,
   createSessionOptions,
   cString,
@@ -59,10 +62,9 @@ export function makeMemory(api: FunctionTable) {
     /** Allocates zeroed memory outside the garbage collector. */
     allocate(byteLength: number): NativeBytes {
       const allocation = alloc(allocator, BigInt(byteLength + ALIGNMENT));
-      const padding = -Deno.UnsafePointer.value(allocation) & BigInt(ALIGNMENT - 1);
-      const first = Deno.UnsafePointer.offset(allocation, Number(padding))!;
-      const bytes = new Uint8Array(Deno.UnsafePointerView.getArrayBuffer(first, byteLength));
-      return { allocation, address: Deno.UnsafePointer.value(first), bytes: bytes.fill(0) };
+      const start = Deno.UnsafePointer.value(allocation);
+      const address = start + (-start & BigInt(ALIGNMENT - 1));
+      return { allocation, address, bytes: bytesAt(address, byteLength).fill(0) };
     },
     free: ({ allocation }: NativeBytes) => free(allocator, allocation),
   };
@@ -95,14 +97,6 @@ const SETTINGS: Readonly<Record<string, bigint>> = {
 /** Settings of sessions that use the arena. */
 const SHARES_ARENA: Readonly<Record<string, string>> = { "session.use_env_allocators": "1" };
 
-/** Configuration of a run that returns the arena's unused memory to the system. */
-const SHRINKS: readonly [key: string, value: string] = [
-  "memory.enable_memory_arena_shrinkage",
-  "cpu:0",
-];
-
-const ONNX_FLOAT = 1;
-
 /** Parts of the API that the arena uses. */
 interface ArenaOptions {
   readonly api: FunctionTable;
@@ -115,11 +109,11 @@ interface ArenaOptions {
 
 /** Joins the arena of this process, or creates it. No other isolate may do so at the same time. */
 function joinArena(options: ArenaOptions) {
-  const member = openMember(options);
-  if (member.stat("Limit") === `${LIMIT_BYTES}`) return member.arena;
-  member.arena.leave();
+  const arena = openMember(options);
+  if (arena.limit === `${LIMIT_BYTES}`) return arena;
+  arena.leave();
   register(options);
-  return openMember(options).arena;
+  return openMember(options);
 }
 
 function register({ api, env, tensors }: ArenaOptions): void {
@@ -128,11 +122,7 @@ function register({ api, env, tensors }: ArenaOptions): void {
   const makeSettings = api.maker("createArenaCfg");
   const settings = makeSettings(pointers(names), values, BigInt(names.length));
   try {
-    api.sync("createAndRegisterAllocator")(
-      env,
-      tensors.memoryInfo,
-      settings,
-    );
+    api.sync("createAndRegisterAllocator")(env, tensors.memoryInfo, settings);
   } finally {
     api.release("releaseArenaCfg")(settings);
   }
@@ -152,7 +142,9 @@ function openMember(options: ArenaOptions) {
       api.release("releaseKeyValuePairs")(stats);
     }
   };
-  const arena = {
+  return {
+    /** The most bytes that it may hold. */
+    limit: stat("Limit"),
     /** Bytes that the arena holds, used or not, in all isolates of the process. */
     heldBytes: () => Number(stat("TotalAllocated")),
     /** Returns unused memory to the system, and leaves the arena to other devices. */
@@ -162,7 +154,6 @@ function openMember(options: ArenaOptions) {
       api.release("releaseSession")(session);
     },
   };
-  return { arena, stat };
 }
 
 /** A model that negates one number. */
@@ -175,10 +166,10 @@ function smallestModel(): Uint8Array<ArrayBuffer> {
 function shrink(api: FunctionTable, session: Handle, memory: OrtMemory, tensors: OrtTensors): void {
   const run = api.sync("run");
   const options = api.maker("createRunOptions")();
-  const [key, value] = SHRINKS.map(cString) as [Uint8Array<ArrayBuffer>, Uint8Array<ArrayBuffer>];
-  api.sync("addRunConfigEntry")(options, key, value);
+  const key = cString("memory.enable_memory_arena_shrinkage");
+  api.sync("addRunConfigEntry")(options, key, cString("cpu:0"));
   const number = memory.allocate(Float32Array.BYTES_PER_ELEMENT);
-  const tensor = tensors.create(number.address, number.bytes.byteLength, [1], ONNX_FLOAT);
+  const tensor = tensors.create(number.address, number.bytes.byteLength, [1], ONNX_DTYPE.f32);
   const x = cString("x"), y = cString("y"), tensorTable = pointers([tensor]);
   try {
     run(session, options, pointers([x]), tensorTable, 1n, pointers([y]), 1n, tensorTable);
@@ -199,16 +190,15 @@ const HUGE_BYTES = 2 ** 21, MADV_HUGEPAGE = 14, SYSTEM_PAGE = 4096n;
 function adviseHugePages(address: bigint, byteLength: number): void {
   if (Deno.build.os !== "linux" || byteLength < HUGE_BYTES) return;
   const from = address + -address % SYSTEM_PAGE + SYSTEM_PAGE;
-  try {
+  // There may be another C library.
+  resultOr(() => {
     const system = Deno.dlopen("libc.so.6", {
       madvise: { parameters: ["pointer", "usize", "i32"], result: "i32" },
     });
     const length = address + BigInt(byteLength) - from;
     system.symbols.madvise(Deno.UnsafePointer.create(from), length, MADV_HUGEPAGE);
     system.close();
-  } catch {
-    // Another C library.
-  }
+  }, undefined);
 }
 
 const PAGE_BYTES = 65_536;
@@ -242,8 +232,7 @@ export class KernelMemory {
     const address = this.#start + BigInt(pages.from * PAGE_BYTES);
     adviseHugePages(address, byteLength);
     const allocation = Deno.UnsafePointer.create(address)!;
-    const bytes = new Uint8Array(Deno.UnsafePointerView.getArrayBuffer(allocation, byteLength));
-    const block = { allocation, address, bytes };
+    const block = { allocation, address, bytes: bytesAt(address, byteLength) };
     this.#used.set(block, pages);
     return block;
   }

@@ -89,6 +89,12 @@ type Arguments<N extends FunctionName> = Deno.ToNativeParameterTypes<ParametersO
 type MakerArguments<N extends FunctionName> = ParametersOf<N> extends
   readonly [...infer P extends Types, "buffer"] ? Deno.ToNativeParameterTypes<P> : never;
 
+/** Returns the bytes at an address. */
+export const bytesAt = (address: number | bigint, length: number): Uint8Array<ArrayBuffer> =>
+  new Uint8Array(
+    Deno.UnsafePointerView.getArrayBuffer(Deno.UnsafePointer.create(BigInt(address))!, length),
+  );
+
 /** A zero-terminated string. */
 export const cString = (text: string): Uint8Array<ArrayBuffer> =>
   new TextEncoder().encode(`${text}\0`);

@@ -272,7 +272,7 @@ export const intermediateOf = ({ parts, sharedBytes }: CutModel<PartCall>): Inte
 /** Returns a binding with its address. */
 export const placed =
   <Block>({ addressOf }: Pick<PartEngine<Block, never, never>, "addressOf">) =>
-  (binding: Binding<Block>): Placed => ({
+  (binding: Binding<Block>): Placed & Binding<Block> => ({
     ...binding,
     address: addressOf(binding.block) + binding.byteOffset,
   });
@@ -304,18 +304,15 @@ export class SharedMemory<Block> {
   /** Runs an action after all earlier ones: the memory belongs to one run at a time. */
   async use(action: () => Promise<void>): Promise<void> {
     const mine = this.#last.then(() => {
-      this.#grow();
+      if (this.#wanted > this.#byteLength) {
+        this.free();
+        this.#block = this.engine.allocate(this.#wanted);
+        this.#byteLength = this.#wanted;
+      }
       return action();
     });
     this.#last = mine.catch(() => {});
     await mine;
-  }
-
-  #grow(): void {
-    if (this.#wanted <= this.#byteLength) return;
-    this.free();
-    this.#block = this.engine.allocate(this.#wanted);
-    this.#byteLength = this.#wanted;
   }
 
   free(): void {
@@ -386,7 +383,7 @@ function bindParts<Block, Session, Call extends PartCall>(
   const place = placed(engine);
   const apart = new Map(
     outputs.filter((output) =>
-      inputs.some((input) => isReadAfter(cut, place(input), place(output), input, output))
+      inputs.some((input) => isReadAfter(cut, place(input), place(output)))
     ).map((output) => [output, engine.allocate(output.byteLength)] as const),
   );
   const addressOf = (name: string) => {
@@ -432,13 +429,11 @@ function bindParts<Block, Session, Call extends PartCall>(
 /** Returns whether an output overlaps an input that a part after the output's maker reads. */
 function isReadAfter(
   { parts }: CutModel<PartCall>,
-  input: Placed,
-  output: Placed,
-  { byteLength: read }: { readonly byteLength: number },
-  { byteLength: written }: { readonly byteLength: number },
+  input: Placed & Binding<unknown>,
+  output: Placed & Binding<unknown>,
 ): boolean {
   const distance = output.address - input.address;
-  if (distance >= read || -distance >= written) return false;
+  if (distance >= input.byteLength || -distance >= output.byteLength) return false;
   const has = (borders: readonly ModelPort[], { name }: ModelPort) =>
     borders.some((border) => border.name === name);
   return parts.findLastIndex((part) => has(part.inputs, input)) >

@@ -246,25 +246,19 @@ export function assertOnlyAdapter(adapter: Adapter): void {
  * restored, for the children of this program.
  */
 export function seeingAdapter<T>(adapter: Adapter, open: () => T): T {
-  const restore = setVariables(adapter.environment);
+  const { environment } = adapter;
+  const before = Object.keys(environment).map((name) => [name, Deno.env.get(name)] as const);
+  for (const [name, value] of Object.entries(environment)) Deno.env.set(name, value);
   try {
     const opened = open();
     Deno.env.set(VARIABLE, claimOf(adapter));
     return opened;
   } finally {
-    restore();
-  }
-}
-
-function setVariables(environment: Readonly<Record<string, string>>): () => void {
-  const before = Object.keys(environment).map((name) => [name, Deno.env.get(name)] as const);
-  for (const [name, value] of Object.entries(environment)) Deno.env.set(name, value);
-  return () => {
     for (const [name, value] of before) {
       if (value === undefined) Deno.env.delete(name);
       else Deno.env.set(name, value);
     }
-  };
+  }
 }
 
 /** Options of {@linkcode webgpuAdapters}. */

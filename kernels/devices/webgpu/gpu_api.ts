@@ -100,13 +100,12 @@ const SYMBOLS = {
 /** Makes the process exit without destructors, with its exit code, if the system supports it. */
 export function endAtOnce(): void {
   if (Deno.build.os !== "linux") return;
-  try {
+  // Without this permission a program only has to close its devices before it ends.
+  resultOr(() => {
     const system = Deno.dlopen("libc.so.6", SYMBOLS);
     system.symbols.on_exit(system.symbols._exit, null);
     system.close();
-  } catch {
-    // Without this permission a program only has to close its devices before it ends.
-  }
+  }, undefined);
 }
 
 /** Configuration of a session that records the provider of its nodes, for error messages. */
@@ -116,9 +115,8 @@ const RECORDS_NODES: Readonly<Record<string, string>> = {
 
 const CPU = "CPUExecutionProvider";
 
-/** Returns whether a session was refused because of a node without a kernel. */
-const isForNodes = (error: unknown): boolean =>
-  /fallback to CPU EP has been explicitly disabled/.test((error as Error).message);
+/** The library's error for a session with a node that has no kernel. */
+const UNSERVED = /fallback to CPU EP has been explicitly disabled/;
 
 /** Returns the nodes of a session on the host, each as `operation (node "name")`. */
 function unservedNodes(api: FunctionTable, session: Handle): string[] {
@@ -133,10 +131,8 @@ function unservedNodes(api: FunctionTable, session: Handle): string[] {
       get(of, new Uint8Array(place.buffer), new Uint8Array(count.buffer));
       if (count[0] === 0n) return [];
       const view = new Deno.UnsafePointerView(Deno.UnsafePointer.create(place[0]!)!);
-      return Array.from(
-        { length: Number(count[0]) },
-        (_, i) => view.getPointer(i * POINTER_BYTES)!,
-      );
+      const length = Number(count[0]);
+      return Array.from({ length }, (_, i) => view.getPointer(i * POINTER_BYTES)!);
     };
   };
   const providerOf = text("providerOfSubgraph"), nodesOf = list("nodesOfSubgraph");
@@ -256,12 +252,12 @@ function makeMemory(api: FunctionTable, session: Handle) {
       /** Allocates memory on the GPU, of any contents. */
       allocate: (byteLength: number) => alloc(allocator, BigInt(byteLength)),
       free: (memory: Handle) => free(allocator, memory),
-      /** Creates a tensor at the start of memory on the GPU. */
+      /** Creates a tensor at the start of memory on the GPU. Default: of bytes. */
       deviceTensor: (
         memory: Handle,
         byteLength: number,
-        shape: readonly number[],
-        onnxDtype: number,
+        shape: readonly number[] = [byteLength],
+        onnxDtype = ONNX_UINT8,
       ) => create(onDevice, memory, byteLength, shape, onnxDtype),
       /** Creates a tensor over bytes of the host, which must not move until it is released. */
       hostTensor(bytes: Uint8Array) {
@@ -278,7 +274,7 @@ function makeMemory(api: FunctionTable, session: Handle) {
 }
 
 /** ONNX's number of the dtype for copies of bytes. */
-export const ONNX_UINT8 = 2;
+const ONNX_UINT8 = 2;
 
 /** Encodes a path as the library reads it: in UTF-16 on Windows. */
 const pathString = (path: string): Uint8Array<ArrayBuffer> =>
@@ -322,7 +318,7 @@ function makeCreateSession(api: FunctionTable, env: Handle) {
     try {
       return open(model, SESSION_CONFIG, options);
     } catch (error) {
-      if (!isForNodes(error)) throw error;
+      if (!UNSERVED.test((error as Error).message)) throw error;
       const lenient = open(model, RECORDS_NODES), nodes = unservedNodes(api, lenient);
       api.release("releaseSession")(lenient);
       throw new Error(
@@ -440,29 +436,20 @@ const STDERR = 2, WRITE_ONLY = 1;
  * without permission, the output is not suppressed.
  */
 export function quietly<T>(run: () => T): T {
-  const restore = silence();
-  try {
-    return run();
-  } finally {
-    restore();
-  }
-}
-
-/** Suppresses standard error and returns a function that restores it. */
-function silence(): () => void {
   const library = SYSTEMS[Deno.build.os];
-  if (library === undefined) return () => {};
-  const system = resultOr(() => Deno.dlopen(library, QUIET_SYMBOLS), undefined);
-  if (!system) return () => {};
+  const system = library && resultOr(() => Deno.dlopen(library, QUIET_SYMBOLS), undefined);
+  if (!system) return run();
   const { open, close, dup, dup2 } = system.symbols;
   const kept = dup(STDERR), nowhere = open(new TextEncoder().encode("/dev/null\0"), WRITE_ONLY);
   if (kept >= 0 && nowhere >= 0) dup2(nowhere, STDERR);
   if (nowhere >= 0) close(nowhere);
-  return () => {
+  try {
+    return run();
+  } finally {
     if (kept >= 0) {
       dup2(kept, STDERR);
       close(kept);
     }
     system.close();
-  };
+  }
 }

@@ -11,7 +11,9 @@
 import { Graph } from "../../ops/graph.ts";
 import { encodeGraph } from "../../onnx/encode.ts";
 import type { Handle } from "../cpu/ort_library.ts";
-import type { CopiedBytes } from "../device.ts";
+import { type CopiedBytes, DTYPE_BYTES } from "../device.ts";
+import { resultOr } from "../../errors.ts";
+import { ONNX_DTYPE } from "../../graph/value.ts";
 import { type BlockStore, mebibytes } from "../tensor_memory.ts";
 import { assertOnlyAdapter, negation, seeingAdapter } from "./adapters.ts";
 import {
@@ -21,7 +23,6 @@ import {
   endAtOnce,
   type GpuApi,
   namingMemory,
-  ONNX_UINT8,
   openGpu,
   quietly,
 } from "./gpu_api.ts";
@@ -40,7 +41,7 @@ let opening: Promise<Context> | undefined, context: Context | undefined;
  * Objects of the GPU must not be released earlier.
  */
 function drain(gpu: GpuApi): void {
-  const memory = gpu.allocate(16), source = gpu.deviceTensor(memory, 4, [4], 2);
+  const memory = gpu.allocate(UNIT_BYTES), source = gpu.deviceTensor(memory, 4);
   const target = gpu.hostTensor(new Uint8Array(4));
   gpu.copy(source, target);
   for (const tensor of [source, target]) gpu.releaseTensor(tensor);
@@ -84,11 +85,7 @@ export function leaveGpu(): void {
   if (!context || --users > 0) return;
   const { gpu, release } = context;
   opening = context = undefined;
-  try {
-    drain(gpu);
-  } catch {
-    // A lost GPU has no work left.
-  }
+  resultOr(() => drain(gpu), undefined); // A lost GPU has no work left.
   gpu.close();
   release();
 }
@@ -112,9 +109,6 @@ export interface GpuMemory extends BlockStore<GpuBlock> {
 const UNIT_BYTES = 16;
 
 const CANNOT = "Cannot allocate on the webgpu device";
-
-const F32_BYTES = 4;
-const ONNX_F32 = 1;
 
 /** Longest block that is zeroed by a copy, which costs a GPU less than a kernel. */
 const COPIED_ZEROS_BYTES = 2 ** 20;
@@ -188,7 +182,7 @@ function openTransfers(gpu: GpuApi) {
     const known = kept.get(block);
     if (known?.byteLength === byteLength) return known.tensor;
     drop(block);
-    const tensor = gpu.deviceTensor(block.memory, byteLength, [byteLength], ONNX_UINT8);
+    const tensor = gpu.deviceTensor(block.memory, byteLength);
     kept.set(block, { byteLength, tensor });
     return tensor;
   };
@@ -217,15 +211,17 @@ function openZeros(gpu: GpuApi, profile: string | undefined) {
     return gpu.createSession(encodeGraph(g, { y: zeros }), { profile });
   };
   const bind = ({ memory, byteLength }: GpuBlock) => {
-    const length = byteLength / F32_BYTES;
+    const length = byteLength / DTYPE_BYTES.f32;
     const session = sessions.getOrInsertComputed(length, sessionFor);
-    const tensor = gpu.deviceTensor(memory, byteLength, [length], ONNX_F32);
+    const tensor = gpu.deviceTensor(memory, byteLength, [length], ONNX_DTYPE.f32);
     const bound = gpu.bind(session, [], [{ name: "y", tensor }]);
-    const release = () => {
-      bound.release();
-      gpu.releaseTensor(tensor);
+    return {
+      run: bound.run,
+      release() {
+        bound.release();
+        gpu.releaseTensor(tensor);
+      },
     };
-    return { run: bound.run, release };
   };
   /** Bindings of blocks that are zeroed repeatedly. */
   const kept = new Map<GpuBlock, ReturnType<typeof bind>>();

@@ -71,21 +71,19 @@ function tryProvider(library: string, { f32, f16 }: ProbeRequest["models"]): Pro
     return { problem: (error as Error).message };
   }
   // Add further trials of the adapter before that of FP16, which may fail.
-  return { hasF16: computes(gpu, bytesOf(f16), 4 * 2, ONNX_F16) };
+  return { hasF16: resultOr(() => compute(gpu, bytesOf(f16)), false) };
 }
 
 const ONNX_F16 = 10;
 
-/** Returns whether a model `y = f(x)` of 4 elements runs. */
-function computes(gpu: GpuApi, model: Uint8Array, byteLength: number, onnxDtype: number): boolean {
-  return resultOr(() => {
-    const session = gpu.createSession(model);
-    const [x, y] = [0, 1].map(() =>
-      gpu.deviceTensor(gpu.allocate(BUFFER_BYTES), byteLength, [4], onnxDtype)
-    );
-    gpu.bind(session, [{ name: "x", tensor: x! }], [{ name: "y", tensor: y! }]).run();
-    return true;
-  }, false);
+/** Runs a model `y = f(x)` of 4 elements in FP16. */
+function compute(gpu: GpuApi, model: Uint8Array): true {
+  const session = gpu.createSession(model);
+  const tensorOf = (name: string) => (
+    { name, tensor: gpu.deviceTensor(gpu.allocate(BUFFER_BYTES), 4 * 2, [4], ONNX_F16) }
+  );
+  gpu.bind(session, [tensorOf("x")], [tensorOf("y")]).run();
+  return true;
 }
 
 const BUFFER_BYTES = 16;

@@ -162,28 +162,19 @@ export const maxPoolGrad: Rewrite = (write, node) => {
   const [n = 0, channels = 0, ...sizes] = shape, windows = windowsOfProto(node, sizes);
   const counts = windowCounts(sizes, windows), all = elementCount(counts), { kernel } = windows;
   const k = elementCount(kernel), images = n * channels, rank = sizes.length;
-  const { reshape } = arithmetic(write);
-  const select = write.constant("f32", matrix(k, (row, column) => row === column), [
-    k,
-    1,
-    ...kernel,
-  ]);
+  const { reshape, scalar } = arithmetic(write);
+  const one = matrix(k, (row, column) => row === column);
+  const select = write.constant("f32", one, [k, 1, ...kernel]);
   const largest = reshape(write.node("MaxPool", [x], windowAttributes(windows)), [images, 1, all]);
   const pads = [0, 0, ...windows.pads.slice(0, rank), 0, 0, ...windows.pads.slice(rank)];
-  const padded = write.node("Pad", [
-    reshape(x, [images, 1, ...sizes]),
-    write.constant("i64", pads),
-    write.constant("f32", [PADDING], []),
-  ]);
+  const around = [write.constant("i64", pads), scalar(PADDING)];
+  const padded = write.node("Pad", [reshape(x, [images, 1, ...sizes]), ...around]);
   const inside = windowAttributes({ ...windows, pads: windows.pads.map(() => 0) });
   const beside = reshape(write.node("Conv", [padded, select], inside), [images, k, all]);
   const cast = (of: string) => write.node("Cast", [of], { to: ONNX_DTYPE.f32 });
   const equal = cast(write.node("Equal", [beside, largest]));
   const earlier = write.constant("f32", matrix(k, (row, column) => column < row), [k, k]);
-  const isFirst = write.node("Less", [
-    write.node("MatMul", [earlier, equal]),
-    write.constant("f32", [0.5], []),
-  ]);
+  const isFirst = write.node("Less", [write.node("MatMul", [earlier, equal]), scalar(0.5)]);
   const marks = write.node("Mul", [equal, cast(isFirst)]);
   const moved = write.node("Mul", [marks, reshape(dy, [images, 1, all])]);
   const spread = write.node("ConvTranspose", [reshape(moved, [images, k, ...counts]), select], {
@@ -193,30 +184,24 @@ export const maxPoolGrad: Rewrite = (write, node) => {
   reshape(spread, shape, node.output[0]);
 };
 
-/** Sizes of a product of matrices, and the axes of its sums. */
-interface ProductSizes {
-  /** Number of terms of each element. */
-  readonly terms: number;
-  /** Number of elements of the result. */
-  readonly elements: number;
-  /** The axis of the terms in the first and the second operand. */
-  readonly axes: readonly [number, number];
-}
-
 /** Returns the sizes of a MatMul or Gemm from the shapes of its operands. */
-function sizesOf(node: NodeProto, a: ValueType, b: ValueType): ProductSizes {
+function sizesOf(node: NodeProto, a: ValueType, b: ValueType) {
   const transA = intOf(node, "transA", 0), transB = intOf(node, "transB", 0);
   const [rankA, rankB] = [a.shape.length, b.shape.length];
   const axes = [rankA - 1 - transA, rankB - 2 + transB] as const;
   const columns = b.shape[rankB - 1 - transB]!, rows = a.shape[rankA - 2 + transA]!;
-  const batch = Math.max(
-    ...[a, b].map(({ shape }) => shape.slice(0, -2).reduce((x, y) => x * y, 1)),
-  );
-  return { terms: a.shape[axes[0]]!, elements: batch * rows * columns, axes };
+  const batch = Math.max(...[a, b].map(({ shape }) => elementCount(shape.slice(0, -2))));
+  return {
+    /** Number of terms of each element. */
+    terms: a.shape[axes[0]]!,
+    /** Number of elements of the result. */
+    elements: batch * rows * columns,
+    /** The axis of the terms in the first and the second operand. */
+    axes,
+  };
 }
 
-/** Returns whether the third operand is only added, so that it may be added to the sum of parts. */
-const isPlain = (node: NodeProto): boolean => floatOf(node, "beta", 1) === 1;
+type ProductSizes = ReturnType<typeof sizesOf>;
 
 /**
  * Writes a product in parts of at most `most` terms, which are added in order; a third operand is
@@ -276,7 +261,9 @@ function mostTerms({ terms, elements }: ProductSizes, { dtype }: ValueType): num
 export function orderSums(graph: GraphProto, types: ReadonlyMap<string, ValueType>): void {
   rewriteNodes(graph, types, "order", (node) => {
     const [a, b] = node.input.map((name) => types.get(name));
-    const isProduct = (node.opType === "Gemm" || node.opType === "MatMul") && isPlain(node);
+    // Its third operand is only added, so it may be added to the sum of parts.
+    const isPlain = floatOf(node, "beta", 1) === 1;
+    const isProduct = (node.opType === "Gemm" || node.opType === "MatMul") && isPlain;
     if (!isProduct || !a || !b || a.shape.length < 2 || b.shape.length < 2) return undefined;
     const sizes = sizesOf(node, a, b), most = mostTerms(sizes, a);
     if (sizes.terms <= most) return undefined;

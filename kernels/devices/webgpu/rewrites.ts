@@ -68,7 +68,7 @@ const sine = (shift: 0 | 0.5): Rewrite => (write, { input: [x], output: [y] }) =
   mul(sign, mul(r, add(series, scalar(1))), y);
 };
 
-const cast = (write: Writer, name: string, dtype: keyof typeof ONNX_DTYPE, output?: string) =>
+const cast = (write: Writer, name: string, dtype: DType, output?: string) =>
   write.node("Cast", [name], { to: ONNX_DTYPE[dtype] }, output);
 
 /** A power whose operands both have the shape of the result. */
@@ -169,51 +169,13 @@ const scatterElements: Rewrite = (write, node) => {
   write.node("Add", [base, whole], {}, y);
 };
 
-/** Rewrites of operations that are missing, by operation. */
-const MISSING: Readonly<
-  Record<string, (node: NodeProto, operands: Operands) => Rewrite | undefined>
-> = {
-  Sin: () => sine(0),
-  Cos: () => sine(0.5),
-  // It fails for a row or a column of exponents.
-  Pow: (_, { types: [, b] }) =>
-    b && (elementCount(b.shape) > 1 || b.shape.length > 1) ? pow : undefined,
-  Sign: (_, { types: [x] }) => x?.dtype === "f32" ? sign : undefined,
-  Round: () => round,
-  IsNaN: () => isNaN,
-  // For a mask that is passed on unchanged.
-  Identity: (_, { types: [x] }) => x?.dtype === "bool" ? asWhole(false) : undefined,
-  Or: () => or,
-  Xor: () => xor,
-  Equal: (_, { types: [x] }) => x?.dtype === "bool" ? asWhole(true) : undefined,
-  Concat: (_, { types: [x] }) => x?.dtype === "bool" ? asWhole(false) : undefined,
-  Transpose: (_, { types: [x] }) => x?.dtype === "bool" ? asWhole(false) : undefined,
-  Split: ({ output }) => output.length > MAX_OUTPUTS ? splitAgain : undefined,
-  // With negative steps the first element may be wrong.
-  Slice: (_, operands) => {
-    const isBackwards = operands.numbers(4)?.some((step) => step < 0);
-    const isWhole = ["i32", "i64", "bool"].includes(operands.types[0]?.dtype ?? "");
-    return isBackwards || isWhole ? slice(operands) : undefined;
-  },
-  ScatterElements: (node, { types: [x, indices] }) => {
-    const axis = x && positiveAxis(intOf(node, "axis", 0), x.shape.length);
-    const isOne = axis === undefined || indices?.shape[axis] === 1;
-    return textOf(node, "reduction") === "add" && !isOne ? scatterElements : undefined;
-  },
-};
-
 /** Updates of a scatter that are compared with all others at a time. */
 const ROWS = 1024;
-
-/** Returns whether a sum keeps the axes of its operand. */
-const isKept = (node: NodeProto) => intOf(node, "keepdims", 1) === 1;
-
-const isSet = (node: NodeProto, name: string) => intOf(node, name, 0) === 1;
 
 const fusedMatMul: Rewrite = (write, node) => {
   const [a, b] = node.input as [string, string], [y] = node.output;
   const alpha = floatOf(node, "alpha", 1);
-  const transA = +isSet(node, "transA"), transB = +isSet(node, "transB");
+  const transA = intOf(node, "transA", 0), transB = intOf(node, "transB", 0);
   const typeA = write.typeOf(a), typeB = write.typeOf(b);
   if (typeA.shape.length === 2 && typeB.shape.length === 2) {
     write.node("Gemm", [a, b], { transA, transB, alpha: { float: alpha } }, y);
@@ -224,11 +186,8 @@ const fusedMatMul: Rewrite = (write, node) => {
     return write.node("Transpose", [name], { perm }, output);
   };
   const typeY = write.typeOf(y!);
-  const [sizeA, sizeB, sizeY] = [typeA, typeB, typeY].map(({ shape }) => elementCount(shape)) as [
-    number,
-    number,
-    number,
-  ];
+  const sizeOf = ({ shape }: ValueType) => elementCount(shape);
+  const sizeA = sizeOf(typeA), sizeB = sizeOf(typeB), sizeY = sizeOf(typeY);
   // y = l·r is also the transpose of rᵀ·lᵀ, which may move fewer elements: the matrix of an attention
   // from each token to each other is large.
   const moved = transA * sizeA + transB * sizeB;
@@ -262,7 +221,7 @@ function equalRows(
   // There is no kernel that slices i32.
   const places = write.constant("i32", range(from, to), [to - from, 1]);
   const down = write.node("Gather", [rows, places], { axis: 0 });
-  return write.node("Cast", [write.node("Equal", [down, across])], { to: ONNX_DTYPE[dtype] });
+  return cast(write, write.node("Equal", [down, across]), dtype);
 }
 
 const range = (from: number, to: number) => Array.from({ length: to - from }, (_, i) => from + i);
@@ -281,11 +240,11 @@ const scatterAdd: Rewrite = (write, node) => {
   const [base, indices, updates] = node.input as [string, string, string], [y] = node.output;
   const [count = 0] = write.typeOf(indices).shape, { shape, dtype } = write.typeOf(updates);
   const { shape: whole, dtype: stored } = write.typeOf(base), [height = 0] = whole;
-  const cast = (name: string, to: DType, from: DType, output?: string) =>
-    from === to && !output ? name : write.node("Cast", [name], { to: ONNX_DTYPE[to] }, output);
+  const converted = (name: string, to: DType, from: DType) =>
+    from === to ? name : cast(write, name, to);
   const { reshape } = arithmetic(write);
   const flat = reshape(updates, [count, elementCount(shape.slice(1))]);
-  const rows = write.node("Cast", [reshape(indices, [count])], { to: ONNX_DTYPE.i32 });
+  const rows = cast(write, reshape(indices, [count]), "i32");
   if (height <= count) {
     const across = write.constant("i32", range(0, height), [1, height]);
     const total = partsOf(count).reduce<string | undefined>((sum, part) => {
@@ -293,9 +252,9 @@ const scatterAdd: Rewrite = (write, node) => {
       const equal = equalRows(write, { rows, across, dtype }, part);
       return write.node("Gemm", sum ? [equal, some, sum] : [equal, some], { transA: 1 });
     }, undefined)!;
-    const sum = [cast(base, dtype, stored), reshape(total, whole)];
+    const sum = [converted(base, dtype, stored), reshape(total, whole)];
     if (dtype === stored) write.node("Add", sum, {}, y);
-    else cast(write.node("Add", sum), stored, dtype, y);
+    else cast(write, write.node("Add", sum), stored, y);
     return;
   }
   const across = reshape(rows, [1, count]);
@@ -303,8 +262,8 @@ const scatterAdd: Rewrite = (write, node) => {
     write.node("MatMul", [equalRows(write, { rows, across, dtype }, part), flat])
   );
   const sum = sums.length === 1 ? sums[0]! : write.node("Concat", sums, { axis: 0 });
-  const before = cast(write.node("Gather", [base, rows], { axis: 0 }), dtype, stored);
-  const after = cast(write.node("Add", [before, reshape(sum, shape)]), stored, dtype);
+  const before = converted(write.node("Gather", [base, rows], { axis: 0 }), dtype, stored);
+  const after = converted(write.node("Add", [before, reshape(sum, shape)]), stored, dtype);
   write.node("ScatterND", [base, indices, after], {}, y);
 };
 
@@ -315,8 +274,36 @@ export function isRowAddition(node: NodeProto, indices: ValueType | undefined): 
 }
 
 /** Rewrites by operation, with the domain as prefix if there is one. */
-const REWRITES: typeof MISSING = {
-  ...MISSING,
+const REWRITES: Readonly<
+  Record<string, (node: NodeProto, operands: Operands) => Rewrite | undefined>
+> = {
+  Sin: () => sine(0),
+  Cos: () => sine(0.5),
+  // It fails for a row or a column of exponents.
+  Pow: (_, { types: [, b] }) =>
+    b && (elementCount(b.shape) > 1 || b.shape.length > 1) ? pow : undefined,
+  Sign: (_, { types: [x] }) => x?.dtype === "f32" ? sign : undefined,
+  Round: () => round,
+  IsNaN: () => isNaN,
+  // For a mask that is passed on unchanged.
+  Identity: (_, { types: [x] }) => x?.dtype === "bool" ? asWhole(false) : undefined,
+  Or: () => or,
+  Xor: () => xor,
+  Equal: (_, { types: [x] }) => x?.dtype === "bool" ? asWhole(true) : undefined,
+  Concat: (_, { types: [x] }) => x?.dtype === "bool" ? asWhole(false) : undefined,
+  Transpose: (_, { types: [x] }) => x?.dtype === "bool" ? asWhole(false) : undefined,
+  Split: ({ output }) => output.length > MAX_OUTPUTS ? splitAgain : undefined,
+  // With negative steps the first element may be wrong.
+  Slice: (_, operands) => {
+    const isBackwards = operands.numbers(4)?.some((step) => step < 0);
+    const isWhole = ["i32", "i64", "bool"].includes(operands.types[0]?.dtype ?? "");
+    return isBackwards || isWhole ? slice(operands) : undefined;
+  },
+  ScatterElements: (node, { types: [x, indices] }) => {
+    const axis = x && positiveAxis(intOf(node, "axis", 0), x.shape.length);
+    const isOne = axis === undefined || indices?.shape[axis] === 1;
+    return textOf(node, "reduction") === "add" && !isOne ? scatterElements : undefined;
+  },
   [`${MICROSOFT}.FusedMatMul`]: () => fusedMatMul,
   Conv: (node, { types }) =>
     isLongProduct(node, types)
@@ -329,7 +316,7 @@ const REWRITES: typeof MISSING = {
   LogSoftmax: () => logSoftmax,
   ReduceSum: (node, { types: [x], numbers }) => {
     const isOfColumns = x?.dtype === "f32" && x.shape.length === 2 && `${numbers(1)}` === "0";
-    return isOfColumns && !isKept(node) ? sumsOfColumns(x.shape[0]!) : undefined;
+    return isOfColumns && intOf(node, "keepdims", 1) === 0 ? sumsOfColumns(x.shape[0]!) : undefined;
   },
   ScatterND: (node, { types: [, indices] }) =>
     isRowAddition(node, indices) ? scatterAdd : undefined,

@@ -68,7 +68,8 @@ export async function openWebgpu(options: WebgpuOptions = {}): Promise<Device> {
     async compile(bytes) {
       const model = prepareModel(bytes);
       if (model.usesHalf) checkHalf("compile the model for webgpu", [adapter]);
-      assertModelFits(model, adapter);
+      const { largest } = model, what = largest && `its value ${largest.name} [${largest.shape}]`;
+      assertFits("Cannot compile the model for webgpu", largest?.byteLength ?? 0, adapter, what);
       const isCaptured = capture && profile === undefined && model.isCapturable;
       const session = gpu.createSession(model.bytes, { profile, isCaptured });
       const compiled = { gpu, memory, adapter, session, model, isCaptured };
@@ -85,14 +86,6 @@ export async function openWebgpu(options: WebgpuOptions = {}): Promise<Device> {
 }
 
 type PreparedModel = ReturnType<typeof prepareModel>;
-
-/** Throws if a value of a model is larger than the largest buffer. */
-function assertModelFits({ largest }: PreparedModel, adapter: Adapter): void {
-  if (!largest) return;
-  const { name, shape, byteLength } = largest;
-  const cannot = "Cannot compile the model for webgpu";
-  assertFits(cannot, byteLength, adapter, `its value ${name} [${shape}]`);
-}
 
 /** A compiled model and the objects for its bindings. */
 interface Compiled {

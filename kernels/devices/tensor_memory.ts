@@ -132,9 +132,8 @@ export abstract class TensorMemory<Block> {
     this.assertOpen();
     const region = this.#regions.get(tensor);
     if (region?.allocation.live) return region;
-    const cannot = `use the tensor ${tensor.dtype} [${tensor.shape}]`;
-    const must = "it must be a live tensor of this device";
-    throw refusal(cannot, must, "a freed or foreign one", TypeError);
+    const must = "it must be a live tensor of this device", received = "a freed or foreign one";
+    throw refusal(`use the tensor ${tensor.dtype} [${tensor.shape}]`, must, received, TypeError);
   }
 
   /**
@@ -143,9 +142,8 @@ export abstract class TensorMemory<Block> {
    * @throws {TypeError} when one was freed.
    */
   protected pin(allocations: readonly Allocation<Block>[]): void {
-    if (!allocations.every((allocation) => allocation.live)) {
-      throw new TypeError("Cannot run the kernel: its tensors must live, received a freed one");
-    }
+    const areLive = allocations.every((allocation) => allocation.live);
+    assertInput(areLive, "run the kernel", "its tensors must live", "a freed one", TypeError);
     for (const allocation of allocations) allocation.users++;
   }
 
@@ -188,9 +186,8 @@ export abstract class TensorMemory<Block> {
   /** See {@linkcode Device.free}. */
   free(tensor: Tensor): void {
     this.region(tensor);
-    if (!this.#owners.has(tensor)) {
-      throw new TypeError("Cannot free the tensor: it must come from alloc, received a view");
-    }
+    const isOwner = this.#owners.has(tensor);
+    assertInput(isOwner, "free the tensor", "it must come from alloc", "a view", TypeError);
     this.#free(tensor);
   }
 
@@ -211,9 +208,8 @@ export abstract class TensorMemory<Block> {
 const bytesOf = (data: HostArray) => new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
 
 function checkShape(shape: readonly number[]): readonly number[] {
-  if (!shape.every((size) => Number.isInteger(size) && size >= 0)) {
-    throw refusal("make a tensor", "its shape must be whole numbers from 0", `[${shape}]`);
-  }
+  const isShape = shape.every((size) => Number.isInteger(size) && size >= 0);
+  assertInput(isShape, "make a tensor", "its shape must be whole numbers from 0", `[${shape}]`);
   return shape;
 }
 

@@ -211,17 +211,15 @@ export const ORT_VERSION = "1.30.0";
 
 const PACKAGE = { name: "onnxruntime-node", version: ORT_VERSION, megabytes: 290 };
 
-/** A library within the package, and all files that the system may load with it. */
-interface Library extends PinnedFiles {
-  readonly file: string;
-}
-
 /** Libraries in this folder take precedence over those of the system, so none may be added. */
 const LINUX = { file: "libonnxruntime.so.1", files: /\.so(\.\d+)*$/ };
 const WINDOWS = { file: "onnxruntime.dll", files: /\.dll$/i };
 
-/** Libraries by `Deno.build.os` and `Deno.build.arch`. */
-const LIBRARIES: Readonly<Record<string, Library>> = {
+/**
+ * By `Deno.build.os` and `Deno.build.arch`, a library within the package, and all files that the
+ * system may load with it.
+ */
+const LIBRARIES: Readonly<Record<string, PinnedFiles & { readonly file: string }>> = {
   "linux-x86_64": {
     ...LINUX,
     folder: "bin/napi-v6/linux/x64/",
@@ -310,27 +308,21 @@ function switchOffTelemetry(): void {
   }
 }
 
-/** A loaded library. */
-export interface OrtLibrary {
-  /** Its functions. */
-  readonly api: FunctionTable;
-  /** Unloads the library, after all of its objects were released. */
-  readonly unload: () => void;
-}
-
 /**
  * Loads the library at a path.
  *
  * @param version required version of the API.
  * @throws {Error} when it cannot be loaded or is too old.
  */
-export function loadOrt(path: string, version: number): OrtLibrary {
+export function loadOrt(path: string, version: number) {
   switchOffTelemetry();
   const library = Deno.dlopen(path, { OrtGetApiBase: { parameters: [], result: "pointer" } });
   try {
     keepLoaded(path);
     return {
+      /** Its functions. */
       api: getApi(library.symbols.OrtGetApiBase()!, version),
+      /** Unloads the library, after all of its objects were released. */
       unload: () => library.close(),
     };
   } catch (error) {
@@ -338,6 +330,9 @@ export function loadOrt(path: string, version: number): OrtLibrary {
     throw error;
   }
 }
+
+/** A loaded library. */
+export type OrtLibrary = ReturnType<typeof loadOrt>;
 
 function getApi(base: Handle, version: number): FunctionTable {
   type GetApi = { readonly parameters: readonly ["u32"]; readonly result: "pointer" };

@@ -15,19 +15,11 @@
  * @module
  */
 
-import { countTargets } from "../batch.ts";
 import { assertInput, checkPositive } from "../errors.ts";
 import type { Value } from "../graph/value.ts";
-import {
-  convolution,
-  crossEntropy,
-  groupNorm,
-  kaimingNormal,
-  linear,
-  meanSquaredError,
-} from "./helpers.ts";
+import { convolution, groupNorm, kaimingNormal, linear, meanSquaredError } from "./helpers.ts";
 import type { Layer, LayerGraph, Model } from "./layer.ts";
-import { withLoss } from "./metrics.ts";
+import { classifier, withLoss } from "./metrics.ts";
 
 /** The pictures and sizes of a network of convolutions. */
 export interface PictureConfig {
@@ -72,17 +64,8 @@ export interface ResNetConfig extends PictureConfig {
  * });
  * ```
  */
-export function resnet(config: ResNetConfig, microBatchSize: number): Model {
-  const lossOf = (g: LayerGraph, logits: Value) =>
-    crossEntropy(g, logits, g.batch("labels", [microBatchSize], "i32"));
-  return {
-    name: "resnet",
-    layers: withLoss(resnetLogits(config, microBatchSize), lossOf),
-    predictions: (batch) => countTargets(batch, "labels"),
-    samples: microBatchSize,
-    withSamples: (samples) => resnet(config, samples),
-  };
-}
+export const resnet = (config: ResNetConfig, microBatchSize: number): Model =>
+  classifier("resnet", (samples) => resnetLogits(config, samples), microBatchSize);
 
 /**
  * The network for prediction: the last layer returns logits [B, classes].

@@ -8,6 +8,7 @@
  * @module
  */
 
+import { countTargets } from "../batch.ts";
 import { assertInput } from "../errors.ts";
 import { sameShape } from "../graph/shapes.ts";
 import type { Value } from "../graph/value.ts";
@@ -87,6 +88,23 @@ function classes(g: LayerGraph, logits: Value, field: string): [predicted: Value
   const must = "the output must be a score of each class, [samples, classes]";
   assertInput(count > 1 && more.length === 0, "compare classes", must, `[${logits.shape}]`);
   return [g.argMax(logits, 1, false), g.cast(actual, "i64")];
+}
+
+/** Returns a model of logits of classes, with the field `labels`, for a number of samples. */
+export function classifier(
+  name: string,
+  layersOf: (samples: number) => readonly Layer[],
+  samples: number,
+): Model {
+  const lossOf = (g: LayerGraph, logits: Value) =>
+    g.crossEntropy(logits, g.batch("labels", [samples], "i32"));
+  return {
+    name,
+    layers: withLoss(layersOf(samples), lossOf),
+    predictions: (batch) => countTargets(batch, "labels"),
+    samples,
+    withSamples: (other) => classifier(name, layersOf, other),
+  };
 }
 
 /** Replaces the last of some layers by a layer that returns the loss of each sample. */

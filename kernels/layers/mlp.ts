@@ -4,12 +4,10 @@
  * @module
  */
 
-import { countTargets } from "../batch.ts";
 import { checkPositive } from "../errors.ts";
-import type { Value } from "../graph/value.ts";
 import { checkModelSizes } from "../precision.ts";
-import { checkDropout, type Layer, type LayerGraph, type Model } from "./layer.ts";
-import { withLoss } from "./metrics.ts";
+import { checkDropout, type Layer, type Model } from "./layer.ts";
+import { classifier } from "./metrics.ts";
 
 /** The sizes of an MLP. */
 export interface MlpConfig {
@@ -43,17 +41,8 @@ export interface MlpConfig {
  * assert.equal(model.samples, 32);
  * ```
  */
-export function mlp(config: MlpConfig, microBatchSize: number): Model {
-  const lossOf = (g: LayerGraph, logits: Value) =>
-    g.crossEntropy(logits, g.batch("labels", [microBatchSize], "i32"));
-  return {
-    name: "mlp",
-    layers: withLoss(linearLayers(config, microBatchSize), lossOf),
-    predictions: (batch) => countTargets(batch, "labels"),
-    samples: microBatchSize,
-    withSamples: (samples) => mlp(config, samples),
-  };
-}
+export const mlp = (config: MlpConfig, microBatchSize: number): Model =>
+  classifier("mlp", (samples) => linearLayers(config, samples), microBatchSize);
 
 /**
  * The MLP for prediction: the last layer returns logits [B, classes].

@@ -140,9 +140,12 @@ async function openForSamples(
     for (let from = 0; from < samples; from += SAMPLES_MAX) {
       const count = Math.min(SAMPLES_MAX, samples - from);
       const padded = 2 ** Math.ceil(Math.log2(count));
-      const part = Object.fromEntries(
-        Array.from(sizes, ([name, size]) => [name, cut(given[name]!, size, from, count, padded)]),
-      );
+      const part = Object.fromEntries(Array.from(sizes, ([name, size]) => {
+        const all = given[name]!, own = all.subarray(from * size, (from + count) * size);
+        const values = new (all.constructor as Float32ArrayConstructor)(padded * size);
+        values.set(own as Float32Array);
+        return [name, values];
+      }));
       const output = await (await predictorOf(padded))(part);
       outputs.push(output.slice(0, output.length / padded * count));
     }
@@ -163,19 +166,6 @@ function countSamples(input: Batch, sizes: ReadonlyMap<string, number>): number 
   const must = "all fields must have equal numbers of samples";
   assertInput(isSame, "predict", must, counts.join(", "));
   return counts[0] ?? 1;
-}
-
-/** Returns some samples of a field, with zeros behind them. */
-function cut(
-  values: Batch[string],
-  size: number,
-  from: number,
-  count: number,
-  padded: number,
-): Batch[string] {
-  const part = new (values.constructor as Float32ArrayConstructor)(padded * size);
-  part.set(values.subarray(from * size, (from + count) * size) as Float32Array);
-  return part;
 }
 
 /** The fewest rows for which models are compiled, besides one row. */

@@ -297,17 +297,12 @@ export function savedBytes(
   own: readonly SliceSlots[],
   together: SliceSlots,
 ): number {
-  return (["slices", "backwards"] as const).reduce(
-    (sum, key) =>
-      common[key].reduce((saved, sizes, slice) => {
-        const sets = own.reduce(
-          (count, slots) => count + slots[key][slice]!,
-          -together[key][slice]!,
-        );
-        return saved + sets * bytesOf(sizes);
-      }, sum),
-    0,
-  );
+  const savedOf = (key: keyof PerSlice<Sizes>) =>
+    common[key].reduce((sum, sizes, slice) => {
+      const all = own.reduce((count, slots) => count + slots[key][slice]!, 0);
+      return sum + (all - together[key][slice]!) * bytesOf(sizes);
+    }, 0);
+  return savedOf("slices") + savedOf("backwards");
 }
 
 /** Adds the memory of several stages. */

@@ -83,6 +83,8 @@ export function encodeModel(
   const constants = [...wanted].filter((value) => value.data);
   const storing = (value: Value) =>
     read.has(value) ? [names.store(value), names.load(value)] : [names.store(value)];
+  const border = ({ name, value }: Port) =>
+    encodeValueInfo(name, stored.has(value) ? "f16" : value.dtype, value.shape);
   const model = create(ModelProtoSchema, {
     irVersion: IR_VERSION,
     opsetImport: [
@@ -105,10 +107,8 @@ export function encodeModel(
         ]),
         ...names.copies,
       ],
-      input: inputs.filter((port) => wanted.has(port.value)).map((port) =>
-        encodePort(port, stored)
-      ),
-      output: outputs.map((port) => encodePort(port, stored)),
+      input: inputs.filter((port) => wanted.has(port.value)).map(border),
+      output: outputs.map(border),
       initializer: constants.map((value) => ({
         name: value.name,
         dataType: ONNX_DTYPE[value.dtype],
@@ -124,12 +124,12 @@ export function encodeModel(
 export const encodeGraph = (
   graph: NodeGraph & { readonly inputs: readonly Value[] },
   outputs: Readonly<Record<string, Value>>,
-): Uint8Array => encodeModel(graph, graph.inputs.map(portOf), portsOf(outputs));
-
-const portOf = (value: Value): Port => ({ name: value.name, value });
-
-const portsOf = (values: Readonly<Record<string, Value>>): Port[] =>
-  Object.entries(values).map(([name, value]) => ({ name, value }));
+): Uint8Array =>
+  encodeModel(
+    graph,
+    graph.inputs.map((value) => ({ name: value.name, value })),
+    Object.entries(outputs).map(([name, value]) => ({ name, value })),
+  );
 
 /** Returns the names of values in a model, and the nodes that only change a name or a dtype. */
 function namesOf(inputs: readonly Port[], outputs: readonly Port[], stored: ReadonlySet<Value>) {
@@ -215,10 +215,6 @@ export function encodeAttribute(name: string, value: Attribute): AttributeInit {
   if (typeof value === "string") return { name, type: STRING, s: new TextEncoder().encode(value) };
   if ("float" in value) return { name, type: FLOAT, f: value.float };
   return { name, type: INTS, ints: value.map(BigInt) };
-}
-
-function encodePort({ name, value }: Port, stored: ReadonlySet<Value>): ValueInfoInit {
-  return encodeValueInfo(name, stored.has(value) ? "f16" : value.dtype, value.shape);
 }
 
 /** Encodes the type of an input or output. An open size has a name. */

@@ -97,7 +97,9 @@ function onnxFile(model: OnnxModel): OnnxFile {
     return { name, bytes: 4 * elementCount(shape), header: toBinary(TensorProtoSchema, tensor) };
   });
   const lengths = tensors.map(({ bytes, header }) => bytes + header.byteLength + 2 * FIELD_MAX);
-  checkLength(model, lengths.reduce((sum, length) => sum + length, frame.length + graph.length));
+  const most = lengths.reduce((sum, length) => sum + length, frame.length + graph.length);
+  const received = `${(most / 2 ** 30).toFixed(1)} GiB`;
+  assertInput(most <= BYTES_MAX, `export ${model.graph.name} as ONNX`, SIZE_MUST, received);
   const weights = tensors.map(({ name, bytes, header }) => {
     const values = field(TENSOR_RAW_DATA, bytes);
     const whole = field(GRAPH_INITIALIZER, header.length + values.length + bytes);
@@ -128,11 +130,6 @@ function withConstants({ initializer, ...graph }: GraphProto): GraphProto {
     })
   );
   return { ...graph, initializer: [], node: [...constants, ...graph.node] };
-}
-
-function checkLength({ graph: { name } }: OnnxModel, byteLength: number): void {
-  const received = `${(byteLength / 2 ** 30).toFixed(1)} GiB`;
-  assertInput(byteLength <= BYTES_MAX, `export ${name} as ONNX`, SIZE_MUST, received);
 }
 
 function bytesOf(name: string, values: Float32Array | undefined, bytes: number) {
@@ -408,9 +405,6 @@ const TENSOR_DATA = new Set([4, TENSOR_RAW_DATA, 13, 14]);
 
 const WRITE = "write the ONNX model";
 
-/** ONNX's number of the type f32. */
-const FLOAT = 1;
-
 /**
  * Returns an ONNX file with other values of some weights, such as those of a trained model.
  *
@@ -450,7 +444,7 @@ export function onnxWithWeights(
       if (!values) return undefined;
       missing.delete(name);
       const elements = elementCount(dims.map(Number));
-      const holds = dataType === FLOAT && values.length === elements;
+      const holds = dataType === ONNX_DTYPE.f32 && values.length === elements;
       const must = `the weight ${quoted(name)} must be f32 of ${elements} elements`;
       assertInput(holds, WRITE, must, `${values.length} for ONNX type ${dataType}`);
       return withData(tensor, values);

@@ -355,13 +355,6 @@ interface SourceTables {
   readonly constants: ReadonlyMap<string, Constant>;
 }
 
-/** Finds values by name, in one graph. */
-export interface Sources {
-  /** Returns a value; undefined if none has this name so far. */
-  get(name: string): Value | undefined;
-  set(name: string, value: Value): void;
-}
-
 /**
  * Opens the sources of a graph. Each is added to the graph on first use.
  *
@@ -374,13 +367,17 @@ export function openSources(
   g: LayerGraph,
   { inputs, weights, constants }: SourceTables,
   parameterOf: (weight: string) => string = (weight) => weight,
-): Sources {
+) {
   const values = new Map<string, Value>();
   const make = (name: string): Value | undefined => {
     const constant = constants.get(name);
     if (constant) return g.constant(constant.data, constant.shape, constant.dtype);
     const weight = weights.get(name);
-    if (weight) return parameter(g, parameterOf(name), weight);
+    if (weight) {
+      const value = g.parameter(parameterOf(name), weight.shape), declared = g.parameters.at(-1)!;
+      if (weight.isFrozen) declared.spec = { ...declared.spec, frozen: true };
+      return value;
+    }
     const field = inputs.get(name);
     if (!field) return undefined;
     const { dtype, shape } = field;
@@ -389,21 +386,18 @@ export function openSources(
       : g.batch(name, shape, dtype);
   };
   return {
-    get(name) {
+    /** Returns a value; undefined if none has this name so far. */
+    get(name: string): Value | undefined {
       const value = values.get(name) ?? make(name);
       if (value) values.set(name, value);
       return value;
     },
-    set: (name, value) => void values.set(name, value),
+    set: (name: string, value: Value) => void values.set(name, value),
   };
 }
 
-function parameter(g: LayerGraph, name: string, { shape, isFrozen }: Weight): Value {
-  const value = g.parameter(name, shape);
-  const declared = g.parameters.at(-1)!;
-  if (isFrozen) declared.spec = { ...declared.spec, frozen: true };
-  return value;
-}
+/** Finds values by name, in one graph. */
+export type Sources = ReturnType<typeof openSources>;
 
 /** A node that a run computes. */
 export interface FoldedNode {

@@ -12,7 +12,6 @@ import {
   type GraphProto,
   type NodeProto,
   NodeProtoSchema,
-  type TensorProto,
   TensorProtoSchema,
 } from "./onnx_pb.ts";
 
@@ -43,21 +42,6 @@ const ARRAYS = {
 
 /** Types of constants in rewrites. */
 export type ConstantDType = keyof typeof ARRAYS;
-
-function encodeConstant(
-  name: string,
-  dtype: ConstantDType,
-  values: readonly number[],
-  dims: readonly number[],
-): TensorProto {
-  const { buffer } = ARRAYS[dtype].from(values);
-  return create(TensorProtoSchema, {
-    name,
-    dataType: ONNX_DTYPE[dtype],
-    dims: dims.map(BigInt),
-    rawData: new Uint8Array(buffer),
-  });
-}
 
 type Attributes = Readonly<Record<string, Attribute>>;
 
@@ -120,9 +104,10 @@ function openWriters(graph: GraphProto, types: ReadonlyMap<string, ValueType>, p
         shape: readonly number[] = [values.length],
       ): string {
         return constants.getOrInsertComputed(`${dtype} ${values} [${shape}]`, () => {
-          const made = newName();
-          graph.initializer.push(encodeConstant(made, dtype, values, shape));
-          return made;
+          const name = newName(), dataType = ONNX_DTYPE[dtype], dims = shape.map(BigInt);
+          const rawData = new Uint8Array(ARRAYS[dtype].from(values).buffer);
+          graph.initializer.push(create(TensorProtoSchema, { name, dataType, dims, rawData }));
+          return name;
         });
       },
     };

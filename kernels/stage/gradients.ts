@@ -19,20 +19,11 @@ import {
   allocateFlat,
   type Allocator,
   BUCKET_SIZE,
+  cutRange,
   type FlatPart,
   type FlatRange,
   type ParameterStore,
 } from "./parameters.ts";
-
-/** A part of a parameter's gradient that one run reads. */
-interface GradientPiece {
-  /** The parameter's full name. */
-  readonly parameter: string;
-  /** Its gradient. */
-  readonly gradient: Tensor;
-  /** Number of elements. */
-  readonly length: number;
-}
 
 /**
  * Allocates numbers that are read together: `each` is the output of each run, the number of a piece, or
@@ -54,14 +45,11 @@ type Scalars = ReturnType<typeof allocateScalars>;
 export function allocateNorms(device: Allocator, { parameters, gradients }: ParameterStore) {
   const isHalf = gradients.dtype === "f16";
   const longest = isHalf && device.hasFreeViews ? BUCKET_SIZE : Infinity;
-  const pieces = parameters.flatMap(({ name, shape, gradient }) => {
-    const count = elementCount(shape), parts: GradientPiece[] = [];
-    for (let offset = 0; offset < count; offset += longest) {
-      const length = Math.min(longest, count - offset);
-      parts.push({ parameter: name, gradient: device.view(gradient, offset, [length]), length });
-    }
-    return parts;
-  });
+  const pieces = parameters.flatMap(({ name, shape, gradient }) =>
+    cutRange(0, elementCount(shape), longest).map(({ offset, length }) => (
+      { parameter: name, gradient: device.view(gradient, offset, [length]), length }
+    ))
+  );
   // Equal lengths side by side, for one run of all.
   if (!device.hasFreeViews) pieces.sort((a, b) => a.length - b.length);
   const each = () => allocateScalars(device, pieces.length);

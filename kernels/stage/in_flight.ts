@@ -39,7 +39,7 @@ import {
 } from "./activations.ts";
 import { bytesOfLengths } from "./memory.ts";
 import type { StageOptions } from "./options.ts";
-import type { ParameterStore } from "./parameters.ts";
+import { cutRange, type ParameterStore } from "./parameters.ts";
 import { openMemory, type SlotPool, type Taken } from "./pool.ts";
 
 /** The parts of the backward pass: B whole, I for the input, W for the weights. */
@@ -210,14 +210,9 @@ function openMasks(
 }
 
 /** Returns the parts in which a mask is written. */
-function cut(device: Device, tensor: Tensor): Tensor[] {
-  const length = elementCount(tensor.shape);
-  if (!device.hasFreeViews) return [tensor];
-  return Array.from({ length: Math.ceil(length / RANDOM_MAX) }, (_, i) => {
-    const from = i * RANDOM_MAX;
-    return device.view(tensor, from, [Math.min(RANDOM_MAX, length - from)]);
-  });
-}
+const cut = (device: Device, tensor: Tensor): Tensor[] =>
+  !device.hasFreeViews ? [tensor] : cutRange(0, elementCount(tensor.shape), RANDOM_MAX)
+    .map(({ offset, length }) => device.view(tensor, offset, [length]));
 
 /** The memory of one backward: for each length, the same. */
 type BackwardPlace = readonly BackwardValues[];

@@ -285,7 +285,7 @@ export function createParameters(
     ? undefined
     : wholeParameters(places, options.moments);
   const isWhole = wholes !== undefined;
-  const bucketsOf = isWhole || !device.hasFreeViews ? groupBuckets(places, isWhole) : cutBuckets;
+  const bucketsOf = isWhole || !device.hasFreeViews ? groupBuckets(places, isWhole) : cutRange;
   const momentStates = wholes?.states.map((all) => {
     const own = all.filter(({ length }) => length > 0);
     const isOne = device.hasFreeViews && own.length > 0;
@@ -370,12 +370,14 @@ function placesOf(specs: readonly { name: string; shape: readonly number[] }[]) 
 
 type Buckets = (from: number, to: number, size: number) => FlatRange[];
 
-/** Cuts a range into buckets of one size; the last may be smaller. */
-const cutBuckets: Buckets = (from, to, size) =>
-  Array.from({ length: Math.ceil((to - from) / size) }, (_, i) => {
-    const offset = from + i * size;
-    return { offset, length: Math.min(size, to - offset) };
+/** Cuts a range into pieces of at most one size; the last may be smaller. */
+export const cutRange: Buckets = (from, to, size) => {
+  const most = Math.min(size, to - from);
+  return Array.from({ length: Math.ceil((to - from) / most) }, (_, i) => {
+    const offset = from + i * most;
+    return { offset, length: Math.min(most, to - offset) };
   });
+};
 
 /** Groups whole parameters into buckets: one, or more if they fit and may be stepped together. */
 const groupBuckets = (own: readonly FlatRange[], isWhole: boolean): Buckets => (from, to, size) => {

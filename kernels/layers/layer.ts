@@ -157,9 +157,8 @@ export class LayerGraph extends Graph {
    * ```
    */
   give(name: string, value: Value): void {
-    if (this.gives.has(name) || this.#given.has(name)) {
-      throw new TypeError(`Cannot give a value: "${name}" must be given once, received it twice`);
-    }
+    const isNew = !this.gives.has(name) && !this.#given.has(name);
+    assertInput(isNew, "give a value", `"${name}" must be given once`, "it twice", TypeError);
     this.gives.set(name, value);
   }
 
@@ -676,24 +675,22 @@ type Shape = Pick<TensorSpec, "shape">;
  */
 export function checkTies(ties: readonly Tie[], parameters: ReadonlyMap<string, Shape>): void {
   const aliases = new Set<string>();
-  const cannot = ([canonical, alias]: Tie) => `Cannot tie "${canonical}" and "${alias}"`;
+  const cannot = ([canonical, alias]: Tie) => `tie "${canonical}" and "${alias}"`;
   for (const tie of ties) {
-    const [canonical, alias] = tie;
-    const [first, second] = tie.map((name) => {
-      const parameter = parameters.get(name);
-      if (parameter) return parameter;
-      const must = "both must be parameters of the model";
-      throw new TypeError(`${cannot(tie)}: ${must}, received no "${name}"`);
-    }) as [Shape, Shape];
+    const [canonical, alias] = tie, missing = tie.find((name) => !parameters.has(name));
+    const known = "both must be parameters of the model";
+    assertInput(missing === undefined, cannot(tie), known, `no "${missing}"`, TypeError);
     if (canonical === alias || aliases.has(alias)) {
-      throw new TypeError(`${cannot(tie)}: an alias must be tied once, to another parameter`);
+      throw new TypeError(
+        `Cannot ${cannot(tie)}: an alias must be tied once, to another parameter`,
+      );
     }
-    if (!sameShape(first.shape, second.shape)) {
-      const received = `[${first.shape}] and [${second.shape}]`;
-      throw new RangeError(`${cannot(tie)}: their shapes must be equal, received ${received}`);
-    }
+    const [first, second] = [canonical, alias].map((name) => parameters.get(name)!.shape);
+    const received = `[${first}] and [${second}]`;
+    assertInput(sameShape(first!, second!), cannot(tie), "their shapes must be equal", received);
     aliases.add(alias);
   }
   const chained = ties.find(([canonical]) => aliases.has(canonical));
-  if (chained) throw new TypeError(`${cannot(chained)}: the first must not be an alias itself`);
+  if (!chained) return;
+  throw new TypeError(`Cannot ${cannot(chained)}: the first must not be an alias itself`);
 }

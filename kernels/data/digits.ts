@@ -21,14 +21,6 @@ import {
 /** Task of a string model. */
 export type StringTask = "sort" | "reverse";
 
-/** One micro-batch of B strings with their results; each array owns its whole buffer. */
-type StringBatch = {
-  /** [B·seq]: the digits of a string as 2 to 11, then 1, then 0 as padding. */
-  readonly ids: Int32Array<ArrayBuffer>;
-  /** [B·seq]: the digits in the order of the task, then 1, then −1 as padding. */
-  readonly targets: Int32Array<ArrayBuffer>;
-};
-
 /** Options of {@linkcode stringBatches}. */
 interface StringOptions {
   /** The task. */
@@ -68,10 +60,7 @@ export const STRING_VOCABULARY: number = ZERO + 10;
  * assert.equal(targets[end], 1);
  * ```
  */
-export function stringBatches(
-  options: StringOptions,
-  plan: BatchPlan,
-): SeekableBatches<StringBatch> {
+export function stringBatches(options: StringOptions, plan: BatchPlan) {
   const { task, seq } = options, isLength = Number.isSafeInteger(seq) && seq >= 2;
   const must = "seq must be a whole number from 2, for a digit and an end";
   assertInput(isLength, "draw strings", must, seq);
@@ -85,7 +74,12 @@ export function stringBatches(
       ids.set(tokens(digits), j * seq);
       targets.set(tokens(wanted), j * seq);
     });
-    return { ids, targets };
+    return {
+      /** [B·seq]: the digits of a string as 2 to 11, then 1, then 0 as padding. */
+      ids,
+      /** [B·seq]: the digits in the order of the task, then 1, then −1 as padding. */
+      targets,
+    };
   });
 }
 
@@ -202,14 +196,6 @@ export function digitBatches(digits: Digits, plan: BatchPlan): SeekableBatches<D
   }));
 }
 
-/** One micro-batch of B digits; both arrays own their whole buffers. */
-type NoisyDigitBatch = {
-  /** [B, 784]: `targets` with noise. */
-  readonly features: Float32Array<ArrayBuffer>;
-  /** [B, 784] */
-  readonly targets: Float32Array<ArrayBuffer>;
-};
-
 /** Noise added to each pixel. */
 interface Noise {
   /** Deviation of normal numbers with mean 0. */
@@ -237,15 +223,13 @@ interface Noise {
  * assert.ok(Math.abs(meanSquare - 0.5 ** 2) < 0.02);
  * ```
  */
-export function noisyDigitBatches(
-  digits: Digits,
-  plan: BatchPlan,
-  noise: Noise,
-): SeekableBatches<NoisyDigitBatch> {
+export function noisyDigitBatches(digits: Digits, plan: BatchPlan, noise: Noise) {
   const { microBatch, microBatches, replicas = 1, fromStep = 1 } = plan;
   const first = (fromStep - 1) * replicas * microBatches;
   return mapBatches(digitBatches(digits, plan), ({ features: targets }, number) => ({
+    /** [B, 784]: `targets` with noise. */
     features: addNoise(targets, (first + number) * microBatch, noise),
+    /** [B, 784] */
     targets,
   }));
 }

@@ -155,32 +155,21 @@ export async function knowFile(
   return known;
 }
 
-/** Reads ranges of a file. */
-export interface Ranges extends Disposable {
-  /**
-   * Returns bytes of the file.
-   *
-   * @throws {Error} when they cannot be read, or the file has become shorter.
-   */
-  read(offset: number, length: number): Uint8Array<ArrayBuffer>;
-  /**
-   * Checks that the file has not changed.
-   *
-   * @throws {TypeError} when it has changed since it was read first.
-   */
-  assertSame(): void;
-}
-
 /**
  * Opens a file for reading by ranges. Dispose of it after use.
  *
  * @throws {Error} when it cannot be opened.
  */
-export function openRanges(known: KnownFile, disk: ReadableDisk = Deno): Ranges {
+export function openRanges(known: KnownFile, disk: ReadableDisk = Deno) {
   const { path } = known, file = told(path, () => disk.openSync(path));
   const same = () => assertSame(known, told(path, () => file.statSync()), "the run began");
   return {
-    read(offset, length) {
+    /**
+     * Returns bytes of the file.
+     *
+     * @throws {Error} when they cannot be read, or the file has become shorter.
+     */
+    read(offset: number, length: number): Uint8Array<ArrayBuffer> {
       const bytes = new Uint8Array(length);
       told(path, () => file.seekSync(offset, Deno.SeekMode.Start));
       for (let at = 0; at < length;) {
@@ -193,10 +182,18 @@ export function openRanges(known: KnownFile, disk: ReadableDisk = Deno): Ranges 
       }
       return bytes;
     },
+    /**
+     * Checks that the file has not changed.
+     *
+     * @throws {TypeError} when it has changed since it was read first.
+     */
     assertSame: same,
     [Symbol.dispose]: () => file.close(),
   };
 }
+
+/** Reads ranges of a file. */
+export type Ranges = ReturnType<typeof openRanges>;
 
 const stateOf = (path: string, { size, mtime }: Deno.FileInfo): Omit<KnownFile, "sha256"> => ({
   path,

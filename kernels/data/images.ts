@@ -13,6 +13,7 @@ import type { HostArray } from "../devices/device.ts";
 import { assertInput, checkPositive, refusal } from "../errors.ts";
 import { checkInputFile, damageOf, inputFileProblem } from "./files.ts";
 import { pinnedPackage } from "./npm_packages.ts";
+import type { TableSchema } from "./table_schema.ts";
 
 const { createRequire } = builtin("node:module");
 const { fileURLToPath } = builtin("node:url");
@@ -20,14 +21,7 @@ const { inflateSync } = builtin("node:zlib");
 const { Buffer: NodeBuffer } = builtin("node:buffer");
 
 /** The size of images, and how their values are scaled. */
-interface ImageScale {
-  /** Channels (1 grey, 3 colours, or 4 with alpha), height and width. */
-  readonly size: readonly [channels: number, height: number, width: number];
-  /** Value of each channel that is subtracted from 0 … 1. Default 0. */
-  readonly mean?: readonly number[];
-  /** Value of each channel that it is divided by then. Default 1. */
-  readonly std?: readonly number[];
-}
+type ImageScale = Omit<Extract<TableSchema[string], { readonly image: string }>, "image">;
 
 const PNGJS = {
   name: "pngjs",

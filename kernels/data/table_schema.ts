@@ -20,8 +20,9 @@ export type TableSchema = {
       readonly length: number;
     }
     /**
-     * Values of PNG or JPEG images, f32, channel after channel: paths of files, or their bytes. They are
-     * from 0 to 1, less the `mean` of their channel (default 0), divided by its `std` (default 1).
+     * Values of PNG or JPEG images, f32, channel after channel (1 grey, 3 colours, or 4 with alpha):
+     * paths of files, or their bytes. They are from 0 to 1, less the `mean` of their channel (default
+     * 0), divided by its `std` (default 1).
      */
     | {
       readonly image: string;

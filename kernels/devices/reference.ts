@@ -11,24 +11,14 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import { refusal } from "../errors.ts";
 import { sameShape } from "../graph/shapes.ts";
-import { dtypeNumbered, type Settings, type ValueType } from "../graph/value.ts";
+import { dtypeNumbered, type ValueType } from "../graph/value.ts";
 import { lowerModel } from "../onnx/lower.ts";
 import { ModelProtoSchema, type NodeProto, type TensorProto } from "../onnx/onnx_pb.ts";
 import { attributesOf } from "../onnx/signature.ts";
-import { fromBytes, type NdArray, ndArray, type Reference, toBytes } from "../ops/array.ts";
-import type { Shape } from "../ops/op.ts";
+import { fromBytes, type NdArray, ndArray, toBytes } from "../ops/array.ts";
 import { opOf } from "../ops/table.ts";
 import type { Device } from "./device.ts";
 import { type Binding, hostDevice } from "./engine.ts";
-
-/** One operation on named arrays; an empty name is an optional input or output left out. */
-export interface Step extends Settings {
-  readonly name: string;
-  readonly shape: Shape;
-  readonly operation: Reference;
-  readonly inputs: readonly string[];
-  readonly outputs: readonly string[];
-}
 
 /** The field with the values of a constant, by its type. */
 const CONSTANT_FIELDS = {
@@ -52,7 +42,8 @@ function readModel(bytes: Uint8Array) {
   return { constants: new Map(constants), steps: graph.node.map(readStep) };
 }
 
-function readStep(node: NodeProto): Step {
+/** Returns one operation on named arrays; an empty name is an optional input or output left out. */
+function readStep(node: NodeProto) {
   const name = node.domain ? `${node.domain}.${node.opType}` : node.opType ?? "";
   const { shape, reference: operation } = opOf(node.opType, node.domain) ?? {};
   if (!shape || !operation) {
@@ -68,6 +59,8 @@ function readStep(node: NodeProto): Step {
     outputs: node.output,
   };
 }
+
+type Step = ReturnType<typeof readStep>;
 
 function readConstant(tensor: TensorProto): NdArray {
   const dtype = dtypeNumbered(tensor.dataType);

@@ -222,28 +222,14 @@ function checkHostArray(verb: "read" | "write", tensor: Tensor, data: HostArray)
 }
 
 /**
- * Returns the bytes of this machine's memory, including swap; Infinity without permission to ask.
- *
- * @example
- * ```ts
- * import assert from "node:assert/strict";
- *
- * assert.ok(machineMemory() > 2 ** 28);
- * ```
- */
-export function machineMemory(): number {
-  const info = resultOr(() => Deno.systemMemoryInfo(), undefined);
-  return info ? info.total + info.swapTotal : Infinity;
-}
-
-/**
- * Throws if a size exceeds the memory of this machine.
+ * Throws if a size exceeds the memory of this machine, including swap, where it may be asked for.
  *
  * @param what start of the message: "Cannot train".
  * @throws {RangeError} with both sizes.
  */
 export function assertMachineHolds(what: string, bytes: number): void {
-  const held = machineMemory();
+  const info = resultOr(() => Deno.systemMemoryInfo(), undefined);
+  const held = info ? info.total + info.swapTotal : Infinity;
   if (bytes <= held) return;
   const must = `it must fit into the ${gibibytes(held)} of this machine`;
   throw new RangeError(`${what}: ${must}, received ${gibibytes(bytes)}`);

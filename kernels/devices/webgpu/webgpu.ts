@@ -175,17 +175,23 @@ function keeping(memory: GpuMemory, blocks: readonly GpuBlock[], run: () => void
 
 type Apart = (byteLength: number) => GpuBlock;
 
+/** A place in a block. */
+type Position = readonly [block: GpuBlock, byteOffset: number];
+
+/** Returns a copy through the host, which reaches any place of a block. */
+function throughHost(memory: GpuMemory, from: Position, to: Position, byteLength: number) {
+  const bytes = new Uint8Array(byteLength);
+  return () => {
+    memory.read(...from, bytes);
+    memory.write(...to, bytes);
+  };
+}
+
 function sourceOf({ memory }: Compiled, input: Binding<GpuBlock>, apart: Apart): Place {
   const { block, byteOffset, byteLength } = input;
   if (byteOffset === 0) return { block };
-  const copied = apart(byteLength), bytes = new Uint8Array(byteLength);
-  return {
-    block: copied,
-    copy() {
-      memory.read(block, byteOffset, bytes);
-      memory.write(copied, 0, bytes);
-    },
-  };
+  const own = apart(byteLength);
+  return { block: own, copy: throughHost(memory, [block, byteOffset], [own, 0], byteLength) };
 }
 
 /** Returns the place of an output: its memory, unless that is an input that must not be overwritten. */
@@ -200,16 +206,7 @@ function targetOf(
     input.block !== block || input.byteOffset !== 0 || free?.has(input.name)
   );
   if (byteOffset === 0 && isFree) return { block };
-  const computed = apart(byteLength);
-  if (byteOffset === 0) {
-    return { block: computed, copy: () => memory.copy(computed, block, byteLength) };
-  }
-  const bytes = new Uint8Array(byteLength);
-  return {
-    block: computed,
-    copy() {
-      memory.read(computed, 0, bytes);
-      memory.write(block, byteOffset, bytes);
-    },
-  };
+  const own = apart(byteLength);
+  if (byteOffset === 0) return { block: own, copy: () => memory.copy(own, block, byteLength) };
+  return { block: own, copy: throughHost(memory, [own, 0], [block, byteOffset], byteLength) };
 }

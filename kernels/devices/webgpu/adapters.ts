@@ -14,7 +14,7 @@ import { Graph } from "../../ops/graph.ts";
 import { encodeGraph } from "../../onnx/encode.ts";
 import { nativeLibraryPath, TELEMETRY_SWITCH } from "../cpu/ort_library.ts";
 import type { DType } from "../device.ts";
-import { PROBE, type ProbeAnswer, type ProbeRequest } from "./probe.ts";
+import { PROBE, type ProbeAnswer, type ProbeRequest, type SeenAdapter } from "./probe.ts";
 import { refusal, resultOr } from "../../errors.ts";
 import type { Precision } from "../../precision.ts";
 import {
@@ -186,9 +186,12 @@ function comesFirst(device: VulkanDevice, seen: readonly VulkanDevice[]): boolea
 }
 
 /** Returns the result of the provider for the first device; empty if it was not tried. */
-function judge(device: VulkanDevice, answer: ProbeAnswer, environment: Environment): Outcome[] {
-  const { name, kind, pciAddress, uuid, memoryBytes, maxBufferBytes } = device,
-    { provider } = answer;
+function judge(
+  device: SeenAdapter & Partial<VulkanDevice>,
+  { provider }: ProbeAnswer,
+  environment: Environment,
+): Outcome[] {
+  const { name, kind, pciAddress, uuid, memoryBytes, maxBufferBytes } = device;
   if (!provider) return [];
   if (provider.problem !== undefined) return [{ name, reason: provider.problem }];
   const { hasF16 } = provider;
@@ -199,22 +202,17 @@ function judge(device: VulkanDevice, answer: ProbeAnswer, environment: Environme
 
 /** Finds the adapter that the provider uses by default. */
 async function ofSystem(ask: Ask): Promise<readonly Outcome[]> {
-  const answer = await ask({});
-  const name = "the system's default adapter";
+  const answer = await ask({}), name = "the system's default adapter";
   if ("failure" in answer) return [{ name, reason: answer.failure }];
-  const { provider, system } = answer;
-  if (!provider) return [];
-  if (provider.problem !== undefined) {
-    return system ? [{ name: system.name, reason: provider.problem }] : [];
-  }
-  return [{
-    name: system?.name ?? name,
-    kind: system?.isSoftware ? "software" : "other",
+  const { system } = answer;
+  if (!system && answer.provider?.problem !== undefined) return [];
+  const unknown = {
+    name,
+    kind: "other",
     memoryBytes: 0,
-    maxBufferBytes: system?.maxBufferBytes ?? LEAST_BUFFER_BYTES,
-    hasF16: provider.hasF16,
-    environment: {},
-  }];
+    maxBufferBytes: LEAST_BUFFER_BYTES,
+  } as const;
+  return judge(system ?? unknown, answer, {});
 }
 
 /** The smallest limit of WebGPU. */

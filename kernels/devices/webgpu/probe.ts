@@ -10,7 +10,7 @@
 
 import { resultOr } from "../../errors.ts";
 import { type GpuApi, openGpu } from "./gpu_api.ts";
-import { listVulkanDevices, type VulkanDevice } from "./vulkan.ts";
+import { type Adapter, listVulkanDevices, type VulkanDevice } from "./vulkan.ts";
 
 /** URL of the program. Importing it caches the program for use without a network. */
 export const PROBE = import.meta.url;
@@ -30,12 +30,15 @@ export type ProviderAnswer =
   | { readonly problem: string }
   | { readonly problem?: undefined; readonly hasF16: boolean };
 
+/** What a system says of an adapter. */
+export type SeenAdapter = Pick<Adapter, "name" | "kind" | "memoryBytes" | "maxBufferBytes">;
+
 /** Answer of the child. */
 export interface ProbeAnswer {
   /** The visible Vulkan devices, in the loader's order; undefined on other systems. */
   readonly devices: readonly VulkanDevice[] | undefined;
   /** The system's first adapter by Deno's WebGPU; undefined if Vulkan is used. */
-  readonly system: Awaited<ReturnType<typeof systemAdapter>>;
+  readonly system: SeenAdapter | undefined;
   /** Undefined if the provider was not tried. */
   readonly provider: ProviderAnswer | undefined;
 }
@@ -45,18 +48,19 @@ async function probe({ library, triesSoftware, models }: ProbeRequest): Promise<
   const system = devices ? undefined : await systemAdapter();
   const isWanted = devices
     ? devices.some(({ kind }) => kind !== "software" || triesSoftware)
-    : triesSoftware || system?.isSoftware === false;
+    : triesSoftware || system?.kind === "other";
   return { devices, system, provider: isWanted ? tryProvider(library, models) : undefined };
 }
 
 /** Returns the adapter that Deno would use: the only one if the machine has one. */
-async function systemAdapter() {
+async function systemAdapter(): Promise<SeenAdapter | undefined> {
   const adapter = await navigator.gpu?.requestAdapter({ powerPreference: "high-performance" });
   if (!adapter) return undefined;
   const { info, limits: { maxBufferSize, maxStorageBufferBindingSize } } = adapter;
   return {
     name: info.description || info.device || "the system's default adapter",
-    isSoftware: info.isFallbackAdapter,
+    kind: info.isFallbackAdapter ? "software" : "other",
+    memoryBytes: 0,
     maxBufferBytes: Math.min(maxBufferSize, maxStorageBufferBindingSize),
   };
 }

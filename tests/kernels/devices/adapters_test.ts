@@ -193,7 +193,8 @@ Deno.test("without a usable adapter the error names the packages to install and 
 Deno.test("where there is no Vulkan, the system's own adapter counts once the provider takes it", async () => {
   const ofSystem = (provider: ProviderAnswer | undefined, isSoftware = false) =>
     findAdapters(undefined, () => {
-      const system = { name: "Apple M4", isSoftware, maxBufferBytes: 2 ** 30 };
+      const kind = isSoftware ? "software" : "other";
+      const system = { name: "Apple M4", kind, memoryBytes: 0, maxBufferBytes: 2 ** 30 } as const;
       return Promise.resolve({ devices: undefined, system, provider });
     });
   const { adapters: [adapter] } = await ofSystem(SERVES);

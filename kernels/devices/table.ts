@@ -8,7 +8,7 @@ import { assertInput, refusal } from "../errors.ts";
 import { lowerModel } from "../onnx/lower.ts";
 import { scratchBytes } from "../onnx/scratch.ts";
 import type { Precision } from "../precision.ts";
-import { nativeIntermediate, openNative } from "./cpu/native.ts";
+import { nativeIntermediate, type NativeOptions, openNative } from "./cpu/native.ts";
 import { findOneDnn, type MatrixLibrary } from "./cpu/onednn.ts";
 import { nativeLibraryPath, ORT_VERSION } from "./cpu/ort_library.ts";
 import type { IntermediateBytes } from "./cpu/parts.ts";
@@ -27,35 +27,8 @@ export const DEVICE_NAMES = ["native", "webgpu", "wasm", "reference"] as const;
 /** The name of a device. */
 export type DeviceName = typeof DEVICE_NAMES[number];
 
-/** A chosen device, which other isolates and processes can open without a new search. */
-export interface DeviceChoice {
-  /** The device's name. */
-  readonly name: DeviceName;
-  /** The native ONNX Runtime library. */
-  readonly library?: string;
-  /** The library for products in BF16, where a run needs it. */
-  readonly matrix?: MatrixLibrary;
-  /** The adapter, for devices with adapters. */
-  readonly adapter?: Adapter;
-  /** Threads within one operation. Default 1. */
-  readonly threads?: number;
-  /** See {@linkcode DeviceOptions.capture}. */
-  readonly capture?: boolean;
-}
-
-/** Options of {@linkcode openDevice}. */
-export interface DeviceOptions {
-  /**
-   * Threads within one operation. Default 1; only the native device can have more. Some bits depend on
-   * this number, but not on other work of the machine.
-   */
-  threads?: number;
-  /** True if runs of the native device block the isolate's thread; other devices always do. */
-  isBlocking?: boolean;
-  /** The native ONNX Runtime library. Default: found, or fetched if absent. */
-  library?: string;
-  /** The native device's library for products in BF16. Default: none; they are then in FP32. */
-  matrix?: MatrixLibrary;
+/** Options of {@linkcode openDevice}: those of the native device, which others ignore, and two more. */
+export interface DeviceOptions extends NativeOptions {
   /** The adapter of the webgpu device. Default: the first. */
   adapter?: Adapter;
   /**
@@ -64,8 +37,13 @@ export interface DeviceOptions {
    * counts. Default false.
    */
   capture?: boolean;
-  /** Receives lines for the user: the choice of `auto`, the start of a download. */
-  announce?: (line: string) => void;
+}
+
+/** A chosen device, which other isolates and processes can open without a new search. */
+export interface DeviceChoice
+  extends Readonly<Pick<DeviceOptions, "library" | "matrix" | "adapter" | "threads" | "capture">> {
+  /** The device's name. */
+  readonly name: DeviceName;
 }
 
 /** Argument of {@linkcode DeviceEntry.find}. */

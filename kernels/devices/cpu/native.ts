@@ -267,7 +267,10 @@ export function nativeIntermediate(bytes: Uint8Array): IntermediateBytes {
 
 /** Options of {@linkcode openNative}. */
 export interface NativeOptions {
-  /** Threads within one operation. Default 1. */
+  /**
+   * Threads within one operation. Default 1; only the native device can have more. Some bits depend on
+   * this number, but not on other work of the machine.
+   */
   threads?: number;
   /**
    * True if runs block the isolate's thread. Default false: a run uses another thread. An isolate
@@ -279,7 +282,7 @@ export interface NativeOptions {
   library?: string;
   /** The library for products with factors in BF16. Default: none; they are then products in FP32. */
   matrix?: MatrixLibrary;
-  /** Receives one line before a download starts. */
+  /** Receives lines for the user, such as one before a download starts. */
   announce?: (line: string) => void;
 }
 

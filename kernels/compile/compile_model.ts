@@ -186,9 +186,6 @@ function* compileLayers(
   }
 }
 
-/** Returns whether a node propagates a property. */
-type Passes = (g: NodeGraph, node: Node) => boolean;
-
 /**
  * Returns, by full name, the parameters that get a gradient, and the parameters whose gradient is
  * stopped by `g.stopGradient`.
@@ -201,7 +198,7 @@ function gradientEnds(
   endsWithLoss: boolean,
 ): { readonly trained: readonly string[]; readonly stopped: readonly string[] } {
   /** Returns, by layer, the values with an effect on the loss along nodes that pass it on. */
-  const effective = (passes: Passes) => {
+  const effective = (passes: (g: NodeGraph, node: Node) => boolean) => {
     let keys = new Set<string>();
     return forwards.toReversed().map(({ g, inputs, outputs }, i) => {
       const isEnd = !endsWithLoss || i === 0;

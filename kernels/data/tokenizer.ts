@@ -313,7 +313,8 @@ export async function parseTokenizer(
     last = answer.catch(() => {});
     return answer;
   };
-  const opened = await ask<Pick<FileTokenizer, Opened>>("its own bytes", TEXT_MS_MAX);
+  type Opened = Pick<FileTokenizer, "vocabularySize" | "bos" | "eos" | "ends">;
+  const opened = await ask<Opened>("its own bytes", TEXT_MS_MAX);
   return {
     name: "tokenizer.json",
     ...opened,
@@ -322,8 +323,6 @@ export async function parseTokenizer(
     close: () => void last.then(close),
   };
 }
-
-type Opened = "vocabularySize" | "bos" | "eos" | "ends";
 
 function startWorker(workerData: Uint8Array): Worker {
   const { Worker } = builtin("node:worker_threads");

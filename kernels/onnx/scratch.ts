@@ -15,14 +15,21 @@ import { fromBinary } from "@bufbuild/protobuf";
 import { DTYPE_BYTES } from "../devices/device.ts";
 import { broadcastShape, elementCount } from "../graph/shapes.ts";
 import type { ValueType } from "../graph/value.ts";
+import { windowsOfProto } from "../ops/windows.ts";
 import { valueTypes } from "./lower.ts";
 import { type GraphProto, ModelProtoSchema, type NodeProto } from "./onnx_pb.ts";
+import { intOf } from "./signature.ts";
 
 /** Memory of the arena is allocated in multiples of this number of bytes. */
 const PIECE_BYTES = 256;
 
 /** Operations whose result is in the memory of their first operand. */
-const ALIASES = new Set(["Reshape", "Identity", "Squeeze", "Unsqueeze"]);
+export const ALIASES: ReadonlySet<string> = new Set([
+  "Reshape",
+  "Identity",
+  "Squeeze",
+  "Unsqueeze",
+]);
 
 /** Operations that overwrite their first operand if it has no later readers. */
 const IN_PLACE = new Set([
@@ -36,16 +43,13 @@ const SEGMENT_BYTES = 2 ** 16;
 type Operands = readonly (ValueType | undefined)[];
 
 /** Returns the bytes of the windows that a convolution copies: those of an image, or some of them. */
-function windowBytes({ attribute }: NodeProto, [, weight]: Operands, [y]: Operands): number {
-  if (!weight || !y) return 0;
+function windowBytes(node: NodeProto, [x, weight]: Operands, [y]: Operands): number {
+  if (!x || !weight || !y) return 0;
   const [outputs = 0, ...rest] = weight.shape, windows = elementCount(y.shape.slice(2));
-  const isMoved = attribute.some(({ name, ints }) =>
-    name === "strides" && ints.some((stride) => stride !== 1n) ||
-    name === "pads" && ints.some((pad) => pad !== 0n)
-  );
-  if (elementCount(weight.shape.slice(2)) === 1 && !isMoved) return 0;
-  const groups = Number(attribute.find(({ name }) => name === "group")?.i ?? 1);
-  return outputs / groups > windows
+  const { kernel, strides, pads } = windowsOfProto(node, x.shape.slice(2), weight.shape.slice(2));
+  const isMoved = strides.some((stride) => stride !== 1) || pads.some((pad) => pad !== 0);
+  if (elementCount(kernel) === 1 && !isMoved) return 0;
+  return outputs / intOf(node, "group", 1) > windows
     ? DTYPE_BYTES[y.dtype] * elementCount(rest) * windows
     : SEGMENT_BYTES;
 }

@@ -37,6 +37,7 @@ import {
   shareEqual,
   type Writer,
 } from "../../onnx/rewrite.ts";
+import { ALIASES } from "../../onnx/scratch.ts";
 import { intOf, type ModelPort } from "../../onnx/signature.ts";
 import { DTYPE_BYTES } from "../device.ts";
 import { geluGrad, maxPoolGrad, orderSums } from "./products.ts";
@@ -134,9 +135,6 @@ export const IN_PLACE: Readonly<Record<string, readonly number[]>> = {
   ScatterElements: [0], // As ScatterND, for elements.
   Softmax: [0], // Last axis only: a workgroup reads a whole row before it writes the row.
 };
-
-/** Operations whose result may share the memory of their first operand with another shape. */
-const ALIASES = new Set(["Reshape", "Identity", "Squeeze", "Unsqueeze"]);
 
 /** Returns whether a node copies elements of an input that a later node may overwrite. */
 const isCopy = ({ opType, input }: NodeProto): boolean =>

@@ -331,14 +331,9 @@ function makeCreateSession(api: FunctionTable, env: Handle) {
 }
 
 function makeBind(api: FunctionTable) {
+  const bindInput = api.sync("bindInput"), bindOutput = api.sync("bindOutput");
+  const run = api.sync("runWithBinding"), release = api.release("releaseIoBinding");
   const create = api.maker("createIoBinding");
-  const bindInput = api.sync("bindInput");
-  const bindOutput = api.sync("bindOutput");
-  const run = api.sync("runWithBinding");
-  const release = api.release("releaseIoBinding");
-  const createRun = api.maker("createRunOptions");
-  const addEntry = api.sync("addRunConfigEntry");
-  const releaseRun = api.release("releaseRunOptions");
   let graphs = 0;
   return (
     session: Handle,
@@ -347,8 +342,10 @@ function makeBind(api: FunctionTable) {
     isCaptured = false,
   ) => {
     const binding = create(session);
-    const options = isCaptured ? createRun() : null;
-    if (options) addEntry(options, cString("gpu_graph_id"), cString(`${++graphs}`));
+    const options = isCaptured ? api.maker("createRunOptions")() : null;
+    if (options) {
+      api.sync("addRunConfigEntry")(options, cString("gpu_graph_id"), cString(`${++graphs}`));
+    }
     try {
       for (const { name, tensor } of inputs) bindInput(binding, cString(name), tensor);
       for (const { name, tensor } of outputs) bindOutput(binding, cString(name), tensor);
@@ -360,7 +357,7 @@ function makeBind(api: FunctionTable) {
       run: () => run(session, options, binding),
       release() {
         release(binding);
-        if (options) releaseRun(options);
+        if (options) api.release("releaseRunOptions")(options);
       },
     };
   };

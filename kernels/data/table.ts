@@ -423,12 +423,8 @@ export class Dataset {
   split(share = 0.1, seed = 1): { readonly train: Dataset; readonly validation: Dataset } {
     const { length } = this, isShare = typeof share === "number" && share > 0 && share < 1;
     assertInput(length >= 2, "split a dataset", "it must have at least two rows", length);
-    assertInput(
-      isShare,
-      "split a dataset",
-      "the share must be a number above 0 and below 1",
-      share,
-    );
+    const must = "the share must be a number above 0 and below 1";
+    assertInput(isShare, "split a dataset", must, share);
     const order = shuffledOrder(length, seed);
     const count = Math.min(length - 1, Math.max(1, Math.round(share * length)));
     const part = (from: number, size: number) =>
@@ -575,9 +571,8 @@ function encodeRow(
     }
     if ("category" in field) {
       const known = classes[name]!, numbers = numbersOf(known);
-      const must = `there must be ${
-        known.length ? `one of ${known.slice(0, 9).join(", ")}` : "a class"
-      }`;
+      const wanted = known.length ? `one of ${known.slice(0, 9).join(", ")}` : "a class";
+      const must = `there must be ${wanted}`;
       const isKnown = (value: unknown) => numbers.has(classOf(value));
       return [name, Int32Array.of(numbers.get(classOf(valueOf(field.category, must, isKnown)))!)];
     }
@@ -587,12 +582,8 @@ function encodeRow(
     const found = field.encode(text as string), first = Array.from(found).slice(0, field.length);
     const isIds = "length" in Object(found) && first.every(Number.isSafeInteger);
     const must = `encode must return whole numbers for ${where}`;
-    assertInput(
-      isIds,
-      `read the field ${name}`,
-      must,
-      isIds || first.length ? first : typeof found,
-    );
+    const received = isIds || first.length ? first : typeof found;
+    assertInput(isIds, `read the field ${name}`, must, received);
     ids.set(first);
     return [name, ids] as const;
   });

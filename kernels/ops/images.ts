@@ -24,21 +24,19 @@ import {
   slope,
 } from "./op.ts";
 
-const COORDINATES: Readonly<
-  Record<
-    NonNullable<InterpolationOptions["coordinates"]>,
-    (i: number, from: number, to: number) => number
-  >
-> = {
+type Interpolation = Required<InterpolationOptions>;
+
+/** Returns the position in an axis of `from` elements of element i of `to`. */
+type Coordinate = (i: number, from: number, to: number) => number;
+
+const COORDINATES: Readonly<Record<Interpolation["coordinates"], Coordinate>> = {
   half_pixel: (i, from, to) => (i + 0.5) * from / to - 0.5,
   pytorch_half_pixel: (i, from, to) => to > 1 ? (i + 0.5) * from / to - 0.5 : 0,
   align_corners: (i, from, to) => to > 1 ? i * (from - 1) / (to - 1) : 0,
   asymmetric: (i, from, to) => i * from / to,
 };
 
-const NEAREST: Readonly<
-  Record<NonNullable<InterpolationOptions["nearest"]>, (at: number) => number>
-> = {
+const NEAREST: Readonly<Record<Interpolation["nearest"], (at: number) => number>> = {
   round_prefer_floor: (at) => Math.ceil(at - 0.5),
   round_prefer_ceil: (at) => Math.floor(at + 0.5),
   floor: Math.floor,

@@ -221,8 +221,6 @@ export class KernelMemory {
   readonly scratch = new Float32Array(this.#memory.buffer);
   readonly #start = Deno.UnsafePointer.value(Deno.UnsafePointer.of(this.scratch));
   readonly #used = new Map<NativeBytes, Pages>();
-  /** Free pages in order, neighbours joined. */
-  #spare: Pages[] = [];
 
   /** Allocates a zeroed block; undefined if it is small or there is no space. */
   allocate(byteLength: number): NativeBytes | undefined {
@@ -239,8 +237,6 @@ export class KernelMemory {
 
   /** Frees a block; false if it is not of this memory. */
   free(block: NativeBytes): boolean {
-    const pages = this.#used.get(block);
-    if (pages) this.#spare = joined([...this.#spare, pages]);
     return this.#used.delete(block);
   }
 
@@ -250,39 +246,21 @@ export class KernelMemory {
     return pages && pages.from * PAGE_BYTES;
   }
 
+  /** Takes the first gap between blocks that is large enough, or the end, which grows. */
   #take(count: number): Pages | undefined {
-    const found = this.#spare.find(({ from, to }) => to - from >= count);
-    if (!found) return grow(this.#memory, count);
-    const taken = { from: found.from, to: found.from + count };
-    this.#spare = this.#spare.flatMap((one) => one !== found ? [one] : cut(one, taken.to));
-    new Uint8Array(this.#memory.buffer, taken.from * PAGE_BYTES, count * PAGE_BYTES).fill(0);
-    return taken;
+    let from = 1; // after the page of scalars
+    for (const next of [...this.#used.values()].sort((a, b) => a.from - b.from)) {
+      if (next.from - from >= count) break;
+      from = next.to;
+    }
+    const to = from + count, there = this.#memory.buffer.byteLength / PAGE_BYTES;
+    const isThere = to <= there ||
+      resultOr(() => this.#memory.grow(to - there), undefined) !== undefined;
+    if (!isThere) return undefined;
+    const freed = Math.max(0, Math.min(to, there) - from);
+    new Uint8Array(this.#memory.buffer, from * PAGE_BYTES, freed * PAGE_BYTES).fill(0);
+    return { from, to };
   }
-}
-
-/** Adds pages at the end; undefined if there are no more. */
-function grow(memory: WebAssembly.Memory, count: number): Pages | undefined {
-  try {
-    const from = memory.grow(count);
-    return { from, to: from + count };
-  } catch (error) {
-    if (error instanceof RangeError) return undefined;
-    throw error;
-  }
-}
-
-/** Returns the rest of pages from `from`. */
-const cut = ({ to }: Pages, from: number): Pages[] => from < to ? [{ from, to }] : [];
-
-/** Sorts pages and joins neighbours. */
-function joined(all: readonly Pages[]): Pages[] {
-  const result: Pages[] = [];
-  for (const { from, to } of all.toSorted((a, b) => a.from - b.from)) {
-    const last = result.at(-1);
-    if (last?.to === from) result[result.length - 1] = { from: last.from, to };
-    else result.push({ from, to });
-  }
-  return result;
 }
 
 /** The first version of the API with statistics of an allocator. */

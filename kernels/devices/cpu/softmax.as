@@ -101,17 +101,11 @@ export function logSoftmax(rows: i32, columns: i32, x: usize, y: usize): void {
   }
 }
 
-// @ts-ignore: decorator
-@inline
-function load_i32(at: usize, index: i32): i32 {
-  return i32.load(at + bytesOf(index));
-}
-
 /** −ln softmax(x)[target] of each row; 0 where the target is −1, NaN where it is no class. */
 export function crossEntropy(rows: i32, columns: i32, x: usize, targets: usize, loss: usize): void {
   const bytes = bytesOf(columns), whole = wholeOf(bytes);
   for (let row = 0; row < rows; row++, x += bytes) {
-    const target = load_i32(targets, row);
+    const target = i32.load(targets + bytesOf(row));
     let value: f32 = 0;
     if (<u32>target < <u32>columns) {
       const top = largest(x, bytes, whole), sum = sumOfPowers(x, top, x, bytes, whole, false);

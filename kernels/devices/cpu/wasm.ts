@@ -84,7 +84,7 @@ let loaded: Promise<unknown> = Promise.resolve();
  */
 function loadOrtModule() {
   // One after the other, because each replaces a global while it loads.
-  const loading = loaded.then(withGlobalWorkerKept(instantiate));
+  const loading = loaded.then(() => keepingGlobalWorker(instantiate));
   loaded = loading.catch(() => {});
   return loading;
 }
@@ -161,21 +161,15 @@ async function instantiate() {
  * Keeps the global Worker: the module takes Deno for Node and replaces it by that of
  * node:worker_threads, for threads that a device with a single thread never starts.
  */
-function withGlobalWorkerKept<T>(load: () => Promise<T>): () => Promise<T> {
-  return async () => {
-    const original = Object.getOwnPropertyDescriptor(globalThis, "Worker")!;
-    const { Worker } = globalThis;
-    Object.defineProperty(globalThis, "Worker", {
-      get: () => Worker,
-      set() {},
-      configurable: true,
-    });
-    try {
-      return await load();
-    } finally {
-      Object.defineProperty(globalThis, "Worker", original);
-    }
-  };
+async function keepingGlobalWorker<T>(load: () => Promise<T>): Promise<T> {
+  const original = Object.getOwnPropertyDescriptor(globalThis, "Worker")!, { Worker } = globalThis;
+  const kept = { get: () => Worker, set() {}, configurable: true };
+  Object.defineProperty(globalThis, "Worker", kept);
+  try {
+    return await load();
+  } finally {
+    Object.defineProperty(globalThis, "Worker", original);
+  }
 }
 
 const HEAP_BYTES = 2 ** 32;

@@ -133,10 +133,8 @@ function withConstants({ initializer, ...graph }: GraphProto): GraphProto {
 }
 
 function bytesOf(name: string, values: Float32Array | undefined, bytes: number) {
-  if (values?.byteLength !== bytes) {
-    const must = `the weight "${name}" must have ${bytes / 4} elements`;
-    throw refusal("export as ONNX", must, values?.length ?? "none", TypeError);
-  }
+  const must = `the weight "${name}" must have ${bytes / 4} elements`, received = values?.length;
+  assertInput(values?.byteLength === bytes, "export as ONNX", must, received ?? "none", TypeError);
   return new Uint8Array(values.buffer as ArrayBuffer, values.byteOffset, bytes);
 }
 

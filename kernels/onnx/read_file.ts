@@ -203,10 +203,8 @@ function rawBytes(
   const said = new Map(externalData.map(({ key, value }) => [key ?? "", value ?? ""]));
   const location = said.get("location") ?? "", offset = Number(said.get("offset") ?? 0);
   const file = Object.hasOwn(external, location) ? external[location] : undefined;
-  if (!file) {
-    const must = `the file ${quoted(location)} of ${what} must be given as one of \`external\``;
-    throw importError(must, `[${listed(Object.keys(external))}]`);
-  }
+  const given = `the file ${quoted(location)} of ${what} must be given as one of \`external\``;
+  assertImport(file !== undefined, given, `[${listed(Object.keys(external))}]`);
   const length = Number(said.get("length") ?? file.length - offset);
   const isInside = offset >= 0 && length >= 0 && offset + length <= file.length;
   const must = `${what} must be within the ${file.length} bytes of ${quoted(location)}`;
@@ -358,18 +356,13 @@ export function readOnnx(bytes: Uint8Array, external: ExternalFiles): OnnxGraph 
   const model = decodeModel(bytes), graph = model.graph!;
   const version = opsetOf(model);
   checkNames(graph);
-  if (graph.sparseInitializer.length > 0) {
-    const name = graph.sparseInitializer[0]!.values?.name ?? "";
-    throw importError("its initializers must be dense", `the sparse ${quoted(name)}`);
-  }
+  const [sparse] = graph.sparseInitializer, sparseName = quoted(sparse?.values?.name ?? "");
+  assertImport(!sparse, "its initializers must be dense", `the sparse ${sparseName}`);
   const initializers = new Map<string, Constant>();
   for (const tensor of graph.initializer) {
     const { name = "" } = tensor, what = `the initializer ${quoted(name)}`;
-    assertImport(
-      !initializers.has(name),
-      "its initializers must have different names",
-      `${quoted(name)} twice`,
-    );
+    const isNew = !initializers.has(name), must = "its initializers must have different names";
+    assertImport(isNew, must, `${quoted(name)} twice`);
     initializers.set(name, readTensor(tensor, what, external));
   }
   return {

@@ -7,7 +7,7 @@
 import { uniformInt } from "pure-rand/distribution/uniformInt";
 import { joinArrays } from "../devices/tensor_memory.ts";
 import { assertInput } from "../errors.ts";
-import { openDraws } from "../layers/layer.ts";
+import { initialValues } from "../layers/layer.ts";
 import { substream } from "../random.ts";
 import { type Announce, pinnedPackage } from "./npm_packages.ts";
 import {
@@ -236,10 +236,9 @@ export function noisyDigitBatches(digits: Digits, plan: BatchPlan, noise: Noise)
 
 function addNoise(pixels: Float32Array<ArrayBuffer>, firstRow: number, noise: Noise) {
   const { deviation, seed } = noise, initializer = { kind: "normal", deviation } as const;
-  const noisy = new Float32Array(pixels.length);
-  for (let at = 0, row = firstRow; at < pixels.length; at += DIGIT_PIXELS, row++) {
-    const name = `noise ${row}`, spec = { name, shape: [DIGIT_PIXELS], initializer };
-    openDraws(spec, name, seed)(noisy.subarray(at, at + DIGIT_PIXELS));
-  }
-  return noisy.map((value, i) => value + pixels[i]!);
+  const drawn = Array.from({ length: pixels.length / DIGIT_PIXELS }, (_, i) => {
+    const name = `noise ${firstRow + i}`;
+    return initialValues({ name, shape: [DIGIT_PIXELS], initializer }, name, seed);
+  });
+  return joinArrays(Float32Array, drawn).map((value, i) => value + pixels[i]!);
 }

@@ -107,11 +107,10 @@ async function cachedBytesOf(name: string): Promise<() => number> {
 
 function bytesBelow(folder: string): number {
   let bytes = 0;
-  try {
+  // A file may be moved meanwhile.
+  resultOr(() => {
     for (const path of pathsBelow(folder)) bytes += Deno.statSync(join(folder, path)).size;
-  } catch {
-    // A file was moved.
-  }
+  }, undefined);
   return bytes;
 }
 

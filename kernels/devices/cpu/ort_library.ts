@@ -14,7 +14,7 @@
 
 import { type PinnedFiles, pinnedPackage } from "../../data/npm_packages.ts";
 import { builtin } from "../../builtin.ts";
-import { refusal } from "../../errors.ts";
+import { refusal, resultOr } from "../../errors.ts";
 
 const { fileURLToPath } = builtin("node:url");
 
@@ -194,15 +194,14 @@ export function keepLoaded(path: string): void {
   if (kept.has(path) || loader === undefined) return;
   const [library, symbol] = loader;
   const lazily = 1; // RTLD_LAZY; LoadLibraryA takes the path alone and ignores it.
-  try {
+  // An older system has another loader. Only terminated workers need this.
+  resultOr(() => {
     const system = Deno.dlopen(library, {
       load: { name: symbol, parameters: ["buffer", "i32"], result: "pointer" },
     });
-    system.symbols.load(new TextEncoder().encode(`${path}\0`), lazily);
+    system.symbols.load(cString(path), lazily);
     system.close();
-  } catch {
-    // An older system has another loader. Only terminated workers need this.
-  }
+  }, undefined);
   kept.add(path);
 }
 

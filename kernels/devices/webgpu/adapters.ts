@@ -275,10 +275,8 @@ const isLinux = () => Deno.build.os === "linux";
 const GPU_FILES = ["dri", "nvidiactl", "dxg", "nvmap", "kgsl-3d0", "mali0"];
 
 /** Returns whether there may be a GPU. */
-const mayHaveGpu = () => !isLinux() || GPU_FILES.some((name) => exists(`/dev/${name}`));
-
-const exists = (path: string): boolean =>
-  resultOr(() => Deno.statSync(path), undefined) !== undefined;
+const mayHaveGpu = () =>
+  !isLinux() || GPU_FILES.some((name) => resultOr(() => Deno.statSync(`/dev/${name}`), undefined));
 
 /** Earlier results by their inputs: each search starts processes. */
 const found = new Map<string, Promise<FoundAdapters>>();

@@ -6,7 +6,7 @@
  */
 
 import { assertInput, checkPositive, refusal } from "../errors.ts";
-import { elementCount, sameShape } from "../graph/shapes.ts";
+import { elementCount, type Ints, sameShape } from "../graph/shapes.ts";
 import type { Value } from "../graph/value.ts";
 import { type Initializer, type LayerGraph, parameterName } from "./layer.ts";
 
@@ -31,7 +31,7 @@ export interface KaimingOptions {
  *
  * @throws {RangeError} when the shape has fewer than two sizes, or a size is not positive.
  */
-function fans(shape: readonly number[]): { readonly in: number; readonly out: number } {
+function fans(shape: Ints): { readonly in: number; readonly out: number } {
   const [outputs, inputs, ...kernel] = shape;
   if (outputs === undefined || inputs === undefined || !(elementCount(shape) > 0)) {
     throw refusal("initialise a weight", "its shape must be [out, in, ...kernel]", `[${shape}]`);
@@ -47,15 +47,13 @@ const uniform = (deviation: number): Initializer => {
   return { kind: "uniform", low: -high, high };
 };
 
-function xavierDeviation(shape: readonly number[], { gain = 1 }: XavierOptions): number {
+function xavierDeviation(shape: Ints, { gain = 1 }: XavierOptions): number {
   const { in: inputs, out: outputs } = fans(shape);
   return gain * Math.sqrt(2 / (inputs + outputs));
 }
 
-const kaimingDeviation = (
-  shape: readonly number[],
-  { gain = Math.SQRT2, fan = "in" }: KaimingOptions,
-): number => gain / Math.sqrt(fans(shape)[fan]);
+const kaimingDeviation = (shape: Ints, { gain = Math.SQRT2, fan = "in" }: KaimingOptions): number =>
+  gain / Math.sqrt(fans(shape)[fan]);
 
 /**
  * Uniform within ±gain·√(6 ÷ (in + out)).
@@ -72,10 +70,8 @@ const kaimingDeviation = (
  * assert.ok(Math.abs(high - 0.5) < 1e-12 && low === -high);
  * ```
  */
-export const xavierUniform = (
-  shape: readonly number[],
-  options: XavierOptions = {},
-): Initializer => uniform(xavierDeviation(shape, options));
+export const xavierUniform = (shape: Ints, options: XavierOptions = {}): Initializer =>
+  uniform(xavierDeviation(shape, options));
 
 /**
  * Normal with deviation gain·√(2 ÷ (in + out)).
@@ -91,10 +87,8 @@ export const xavierUniform = (
  * assert.deepEqual(xavierNormal([2, 6]), { kind: "normal", deviation: 0.5 });
  * ```
  */
-export const xavierNormal = (
-  shape: readonly number[],
-  options: XavierOptions = {},
-): Initializer => normal(xavierDeviation(shape, options));
+export const xavierNormal = (shape: Ints, options: XavierOptions = {}): Initializer =>
+  normal(xavierDeviation(shape, options));
 
 /**
  * Uniform within ±gain·√(3 ÷ fan).
@@ -111,10 +105,8 @@ export const xavierNormal = (
  * assert.ok(Math.abs(high - Math.sqrt(3 / 54)) < 1e-12);
  * ```
  */
-export const kaimingUniform = (
-  shape: readonly number[],
-  options: KaimingOptions = {},
-): Initializer => uniform(kaimingDeviation(shape, options));
+export const kaimingUniform = (shape: Ints, options: KaimingOptions = {}): Initializer =>
+  uniform(kaimingDeviation(shape, options));
 
 /**
  * Normal with deviation gain ÷ √fan.
@@ -131,17 +123,15 @@ export const kaimingUniform = (
  * assert.throws(() => kaimingNormal([3]), /must be \[out, in, ...kernel\], received \[3\]/);
  * ```
  */
-export const kaimingNormal = (
-  shape: readonly number[],
-  options: KaimingOptions = {},
-): Initializer => normal(kaimingDeviation(shape, options));
+export const kaimingNormal = (shape: Ints, options: KaimingOptions = {}): Initializer =>
+  normal(kaimingDeviation(shape, options));
 
 /**
  * PyTorch's default for weights and biases of linear layers and convolutions: uniform within ±1/√in.
  *
  * @param shape of the weight, [out, in, ...kernel].
  */
-const torchDefault = (shape: readonly number[]): Initializer =>
+const torchDefault = (shape: Ints): Initializer =>
   kaimingUniform(shape, { gain: 1 / Math.sqrt(3) });
 
 /** Options of {@linkcode convolution}; `outputs` are channels. A number applies to every axis. */
@@ -278,7 +268,7 @@ export function linear(g: LayerGraph, x: Value, options: LinearOptions): Value {
 function weightAndBias(
   g: LayerGraph,
   { name, outputs, bias = true, initializer }: LinearOptions,
-  shape: readonly number[],
+  shape: Ints,
 ): [weight: Value, bias: Value | undefined] {
   checkPositive("declare a weight", { outputs });
   const own = torchDefault(shape);
@@ -372,7 +362,7 @@ function excess(g: LayerGraph, logits: Value, targets: Value): Value {
 }
 
 /** Returns the sum of the values of each sample. */
-const samplesSum = (g: LayerGraph, values: Value, shape: readonly number[]): Value =>
+const samplesSum = (g: LayerGraph, values: Value, shape: Ints): Value =>
   g.sum(g.reshape(values, [shape[0]!, elementCount(shape) / shape[0]!]), [1]);
 
 /** Options of {@linkcode layerNorm} and {@linkcode rmsNorm}. */

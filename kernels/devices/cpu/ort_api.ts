@@ -119,8 +119,7 @@ function joinArena(options: ArenaOptions) {
 function register({ api, env, tensors }: ArenaOptions): void {
   const names = Object.keys(SETTINGS).map(cString);
   const values = new Uint8Array(BigUint64Array.from(Object.values(SETTINGS)).buffer);
-  const makeSettings = api.maker("createArenaCfg");
-  const settings = makeSettings(pointers(names), values, BigInt(names.length));
+  const settings = api.maker("createArenaCfg")(pointers(names), values, BigInt(names.length));
   try {
     api.sync("createAndRegisterAllocator")(env, tensors.memoryInfo, settings);
   } finally {
@@ -132,8 +131,7 @@ function register({ api, env, tensors }: ArenaOptions): void {
 function openMember(options: ArenaOptions) {
   const { api, createSession, tensors, memory } = options;
   const session = createSession(smallestModel());
-  const makeAllocator = api.maker("createAllocator");
-  const allocator = makeAllocator(session, tensors.memoryInfo);
+  const allocator = api.maker("createAllocator")(session, tensors.memoryInfo);
   const stat = (name: string) => {
     const stats = api.maker("allocatorGetStats")(allocator);
     try {

@@ -160,10 +160,8 @@ function* compileLayers(
     },
   });
   const opened = openLayers(all, slices, optionsOf);
-  const lastUse = new Map<string, number>();
-  opened.forEach(([{ takes }], i) => {
-    for (const name of takes) lastUse.set(name, i);
-  });
+  const uses = opened.flatMap(([{ takes }], i) => takes.map((name) => [name, i] as const));
+  const lastUse = new Map(uses);
   for (const [i, [{ gives }]] of opened.entries()) {
     const unused = [...gives.keys()].find((name) => !lastUse.has(name));
     const wanted = `${JSON.stringify(unused)}, which the layer ${named(all[i]!)} gives`;

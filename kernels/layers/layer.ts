@@ -616,11 +616,8 @@ function openNormals(deviation: number, generator: RandomGenerator): Draws {
  * ```
  */
 export function modelFields(model: Pick<Model, "layers">): readonly TensorSpec[] {
-  const fields = new Map<string, TensorSpec>();
-  for (const g of graphsOf(model)) {
-    for (const { spec } of g.fields) fields.set(spec.name, spec);
-  }
-  return [...fields.values()];
+  const fields = graphsOf(model).flatMap((g) => g.fields);
+  return [...new Map(fields.map(({ spec }) => [spec.name, spec])).values()];
 }
 
 /** Returns whether a model has dropout. */

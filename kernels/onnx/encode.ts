@@ -133,8 +133,7 @@ export const encodeGraph = (
 
 /** Returns the names of values in a model, and the nodes that only change a name or a dtype. */
 function namesOf(inputs: readonly Port[], outputs: readonly Port[], stored: ReadonlySet<Value>) {
-  const borders = new Map<Value, string>();
-  for (const { name, value } of inputs) borders.set(value, name);
+  const borders = new Map(inputs.map(({ name, value }) => [value, name]));
   const border = (value: Value) =>
     borders.get(value) ?? (stored.has(value) ? `f16.${value.name}` : value.name);
   const node = (opType: string, from: string, to: string, dtype?: DType): NodeInit => ({

@@ -103,72 +103,37 @@ class ValueReader {
   }
 
   value(): unknown {
-    const tag = this.#byte();
-    switch (tag) {
-      case TAG.undefined:
-        return undefined;
-      case TAG.null:
-        return null;
-      case TAG.false:
-        return false;
-      case TAG.true:
-        return true;
-      case TAG.integer: {
-        const zigzag = this.#varint();
-        return zigzag % 2 ? -(zigzag + 1) / 2 : zigzag / 2;
-      }
-      case TAG.number:
-        return this.#number();
-      case TAG.string:
-        return this.#string();
-      case TAG.bigint:
-        return this.#bigint();
-      default:
-        return this.#object(tag);
-    }
+    const tag = this.#byte(), read = ValueReader.#READ[tag] ?? this.#fail(`the tag ${tag}`);
+    return read(this);
   }
 
-  #object(tag: number): unknown {
-    switch (tag) {
-      case TAG.record:
-        return this.#entries(this.#note({}));
-      case TAG.array:
-        return this.#array();
-      case TAG.sparseArray:
-        return this.#sparseArray();
-      case TAG.again:
-        return this.#objects[this.#varint()] ?? this.#fail("an object that did not come before");
-      case TAG.map:
-        return this.#map();
-      case TAG.set: {
-        const set = this.#note(new Set());
-        for (let rest = this.#count(); rest > 0; rest--) set.add(this.value());
-        return set;
-      }
-      case TAG.view:
-        return this.#view();
-      case TAG.buffer:
-      case TAG.resizableBuffer:
-      case TAG.buffered:
-        return this.#note(this.#buffer(tag));
-      default:
-        return this.#rare(tag);
-    }
-  }
-
-  #rare(tag: number): unknown {
-    switch (tag) {
-      case TAG.date:
-        return this.#note(new Date(this.value() as number));
-      case TAG.regexp:
-        return this.#note(new RegExp(this.#string(), this.#string()));
-      case TAG.boxed:
-        return this.#note(Object(this.value()));
-      case TAG.error:
-        return this.#error();
-    }
-    return this.#fail(`the tag ${tag}`);
-  }
+  /** Reads what follows each tag. */
+  static readonly #READ: Readonly<Record<number, (from: ValueReader) => unknown>> = {
+    [TAG.undefined]: () => undefined,
+    [TAG.null]: () => null,
+    [TAG.false]: () => false,
+    [TAG.true]: () => true,
+    [TAG.integer]: (from) => from.#integer(),
+    [TAG.number]: (from) => from.#number(),
+    [TAG.string]: (from) => from.#string(),
+    [TAG.bigint]: (from) => from.#bigint(),
+    [TAG.again]: (from) =>
+      from.#objects[from.#varint()] ?? from.#fail("an object that did not come before"),
+    [TAG.record]: (from) => from.#entries(from.#note({})),
+    [TAG.array]: (from) => from.#array(),
+    [TAG.sparseArray]: (from) => from.#sparseArray(),
+    [TAG.map]: (from) => from.#map(),
+    [TAG.set]: (from) => from.#set(),
+    [TAG.buffer]: (from) => from.#buffer(),
+    [TAG.buffered]: (from) =>
+      from.#note(from.beside[from.#varint()] ?? from.#fail("a buffer that did not come")),
+    [TAG.resizableBuffer]: (from) => from.#buffer({ maxByteLength: from.#varint() }),
+    [TAG.view]: (from) => from.#view(),
+    [TAG.date]: (from) => from.#note(new Date(from.value() as number)),
+    [TAG.regexp]: (from) => from.#note(new RegExp(from.#string(), from.#string())),
+    [TAG.error]: (from) => from.#error(),
+    [TAG.boxed]: (from) => from.#note(Object(from.value())),
+  };
 
   #note<T extends object>(value: T): T {
     this.#objects.push(value);
@@ -204,6 +169,12 @@ class ValueReader {
     return map;
   }
 
+  #set(): Set<unknown> {
+    const set = this.#note(new Set());
+    for (let rest = this.#count(); rest > 0; rest--) set.add(this.value());
+    return set;
+  }
+
   #error(): Error {
     const Kind = ERRORS[this.#byte()] ?? this.#fail("an error of no kind");
     const error = this.#note(new Kind()), parts = this.#byte();
@@ -229,16 +200,16 @@ class ValueReader {
     return this.#note(new View(buffer, offset, bytes / size));
   }
 
-  #buffer(tag: number): ArrayBuffer {
-    if (tag === TAG.buffered) {
-      return this.beside[this.#varint()] ?? this.#fail("a buffer that did not come");
-    }
-    const maxByteLength = tag === TAG.resizableBuffer ? this.#varint() : undefined;
+  #buffer(options?: { maxByteLength: number }): ArrayBuffer {
     const part = this.#take(this.#varint());
-    if (maxByteLength === undefined) return new Uint8Array(part).buffer;
-    const buffer = new ArrayBuffer(part.length, { maxByteLength });
+    const buffer = this.#note(new ArrayBuffer(part.length, options));
     new Uint8Array(buffer).set(part);
     return buffer;
+  }
+
+  #integer(): number {
+    const zigzag = this.#varint();
+    return zigzag % 2 ? -(zigzag + 1) / 2 : zigzag / 2;
   }
 
   #bigint(): bigint {

@@ -241,17 +241,26 @@ export async function writeAll(conn: Pick<FrameSink, "write">, bytes: Uint8Array
  * @throws {RangeError} (as a rejection) when a frame is larger, before memory is allocated for it.
  * @throws {SyntaxError} (as a rejection) when the bytes are not a frame.
  */
-export async function receiveFrames(
+export const receiveFrames = (
   conn: FrameSource,
   handle: (value: unknown) => void,
   maxBytes = Infinity,
-): Promise<void> {
-  const frames = readFrames(handle, maxBytes), chunk = new Uint8Array(JOIN_BYTES);
-  let wanted = new Uint8Array(frames.next().value), filled = 0;
+): Promise<void> => readParts(conn, frameParts(handle, maxBytes));
+
+/** Yields the number of bytes that it needs next, and receives them. */
+export type Parts = Generator<number, never, Uint8Array<ArrayBuffer>>;
+
+/**
+ * Reads parts until the far end closes or dies. All parts that arrive together are passed on in one
+ * turn.
+ */
+export async function readParts(conn: FrameSource, parts: Parts): Promise<void> {
+  const chunk = new Uint8Array(JOIN_BYTES);
+  let wanted = new Uint8Array(parts.next().value), filled = 0;
   /** Passes on each part that is complete. */
   const passWhole = () => {
     while (filled === wanted.length) {
-      wanted = new Uint8Array(takeSpare(frames.next(wanted).value));
+      wanted = new Uint8Array(takeSpare(parts.next(wanted).value));
       filled = 0;
     }
   };
@@ -276,11 +285,7 @@ export async function receiveFrames(
   }
 }
 
-/** Yields the number of bytes that it needs next, and receives them. */
-function* readFrames(
-  handle: (value: unknown) => void,
-  maxBytes: number,
-): Generator<number, never, Uint8Array<ArrayBuffer>> {
+function* frameParts(handle: (value: unknown) => void, maxBytes: number): Parts {
   for (;;) {
     const [bodyBytes, count] = readNumbers(yield HEAD_BYTES) as [number, number];
     checkFrameBytes([bodyBytes, count * BUFFER_BYTES], maxBytes);

@@ -10,7 +10,7 @@
  */
 
 import { Ring } from "../../runtime/mailbox.ts";
-import { joined, keepSpare, takeSpare, writeAll } from "../stream.ts";
+import { joined, keepSpare, type Parts, readParts, takeSpare, writeAll } from "../stream.ts";
 import type { Mpi } from "./library.ts";
 import type { Transfers } from "./transfers.ts";
 import type { Packet } from "./wire.ts";
@@ -112,28 +112,31 @@ export async function receivePackets(
   conn: Deno.Conn,
   deliver: (packet: Packet) => void,
 ): Promise<void> {
-  const read = readerOf(conn);
   let delivered = Promise.resolve();
-  for (;;) {
-    const head = await read(FIXED_NUMBERS * NUMBER_BYTES);
-    if (!head) return delivered;
-    const [isolate, bodyBytes, count] = new Float64Array(head.buffer) as unknown as number[];
-    checkCount(rank, "isolate", isolate!, Number.MAX_SAFE_INTEGER);
-    checkCount(rank, "body", bodyBytes!, MAX_BODY_BYTES);
-    checkCount(rank, "count of buffers", count!, MAX_BUFFERS);
-    const lengths = await read(count! * NUMBER_BYTES), body = await read(bodyBytes!);
-    if (!lengths || !body) return delivered;
-    const buffers: Uint8Array<ArrayBuffer>[] = [], arriving = [delivered];
-    for (const length of new Float64Array(lengths.buffer)) {
-      checkCount(rank, "buffer", length, MAX_BUFFER_BYTES);
-      const buffer = new Uint8Array(takeSpare(length));
-      buffers.push(buffer);
-      if (isLarge(buffer)) {
+  await readParts(conn, packetParts());
+  return delivered;
+
+  function* packetParts(): Parts {
+    for (;;) {
+      const head = new Float64Array((yield FIXED_NUMBERS * NUMBER_BYTES).buffer);
+      const [isolate, bodyBytes, count] = head as unknown as [number, number, number];
+      checkCount(rank, "isolate", isolate, Number.MAX_SAFE_INTEGER);
+      checkCount(rank, "body", bodyBytes, MAX_BODY_BYTES);
+      checkCount(rank, "count of buffers", count, MAX_BUFFERS);
+      const lengths = new Float64Array((yield count * NUMBER_BYTES).buffer);
+      const body = yield bodyBytes, buffers: Uint8Array<ArrayBuffer>[] = [];
+      const arriving = [delivered];
+      for (const length of lengths) {
+        checkCount(rank, "buffer", length, MAX_BUFFER_BYTES);
+        const isByMpi = length >= LARGE_BYTES;
+        const buffer = isByMpi ? new Uint8Array(takeSpare(length)) : yield length;
+        buffers.push(buffer);
+        if (!isByMpi) continue;
         for (const part of partsOf(buffer)) arriving.push(transfers.end(mpi.receive(part, rank)));
-      } else if (!await read(length, buffer)) return delivered;
+      }
+      const packet: Packet = { to: { rank: own, isolate }, body, buffers };
+      delivered = Promise.all(arriving).then(() => deliver(packet));
     }
-    const packet: Packet = { to: { rank: own, isolate: isolate! }, body, buffers };
-    delivered = Promise.all(arriving).then(() => deliver(packet));
   }
 }
 
@@ -142,30 +145,4 @@ function checkCount(rank: number, what: string, value: number, most: number): vo
   throw new RangeError(
     `Cannot receive from rank ${rank}: the ${what} it announces must be an integer from 0 to ${most}, received ${value}`,
   );
-}
-
-/**
- * Returns a function that reads exactly `byteLength` bytes, or undefined if the connection ends
- * before.
- */
-function readerOf(conn: Deno.Conn) {
-  const chunk = new Uint8Array(65_536);
-  let rest = chunk.subarray(0, 0);
-  return async (
-    byteLength: number,
-    into = new Uint8Array(byteLength),
-  ): Promise<Uint8Array<ArrayBuffer> | undefined> => {
-    for (let filled = 0; filled < byteLength;) {
-      if (rest.length === 0) {
-        const count = await conn.read(chunk).catch(() => null);
-        if (count === null) return undefined;
-        rest = chunk.subarray(0, count);
-      }
-      const part = rest.subarray(0, byteLength - filled);
-      into.set(part, filled);
-      filled += part.length;
-      rest = rest.subarray(part.length);
-    }
-    return into;
-  };
 }

@@ -222,12 +222,10 @@ function removeEmpty(folders: readonly string[]): void {
 
 /** Removes a file or an empty folder; returns false if it cannot be removed. */
 export function tryToRemove(path: string): boolean {
-  try {
+  return resultOr(() => {
     Deno.removeSync(path);
     return true;
-  } catch {
-    return false;
-  }
+  }, false);
 }
 
 /** Facts about a run that decide whether it may use a folder. */

@@ -59,39 +59,6 @@ import {
 
 const { basename, join, resolve } = builtin("node:path");
 
-/**
- * Reads all shards.
- *
- * @throws {SyntaxError} when a file is missing, unknown or different from its entry in the manifest, or
- * when the index does not name each tensor once, in the shard that holds it.
- */
-async function readShards<T>(
-  source: StepSource,
-  read: ReadTensors<T>,
-): Promise<{ readonly weights: TensorsOf<T>; readonly moments: TensorsOf<T> }> {
-  const count = countShards(source);
-  const readFile = (file: TensorFile) => readKind(source, file, count, read);
-  return {
-    weights: await readFile("model"),
-    moments: await readMoments(source, indexName(AVERAGE), readFile),
-  };
-}
-
-/** Reads moments; those of a run with averages are in two files, or in the shards of two. */
-async function readMoments<T>(
-  { manifest }: StepSource,
-  averages: string,
-  read: (file: TensorFile) => Promise<TensorsOf<T>>,
-): Promise<TensorsOf<T>> {
-  const moments = await read("optimizer");
-  if (!Object.hasOwn(manifest.files ?? {}, averages)) return moments;
-  const { values, shapes } = await read(AVERAGE);
-  return {
-    values: withAverages(moments.values, values),
-    shapes: withAverages(moments.shapes, shapes),
-  };
-}
-
 /** Returns the error of an invalid checkpoint. */
 const refused = (path: string, must: string, received: unknown) =>
   refusal(`read the checkpoint ${path}`, must, received, SyntaxError);
@@ -125,6 +92,12 @@ function countShards({ path, manifest }: StepSource): number {
   return count;
 }
 
+/**
+ * Reads the shards of a file.
+ *
+ * @throws {SyntaxError} when a file is missing or different from its entry in the manifest, or when
+ * the index does not name each tensor once, in the shard that holds it.
+ */
 async function readKind<T>(
   source: StepSource,
   kind: TensorFile,
@@ -309,20 +282,28 @@ async function readStep<T>(
     join(path, "config.json"),
     await readWhole(folder, "config.json", BYTES_MAX["config.json"], readBytes),
   );
+  const isWhole = manifest.format === FORMAT, count = isWhole ? 1 : countShards(folder);
   const readFile = (file: TensorFile) =>
-    readWhole(folder, fileName(file), TENSOR_BYTES_MAX[file], read);
-  const { weights, moments } = manifest.format === FORMAT
-    ? {
-      weights: await readFile("model"),
-      moments: await readMoments(folder, fileName(AVERAGE), readFile),
-    }
-    : await readShards(folder, read);
+    isWhole
+      ? readWhole(folder, fileName(file), TENSOR_BYTES_MAX[file], read)
+      : readKind(folder, file, count, read);
+  const weights = await readFile("model"), moments = await readFile("optimizer");
+  const averagesName = (isWhole ? fileName : indexName)(AVERAGE);
+  const averages = Object.hasOwn(manifest.files ?? {}, averagesName)
+    ? await readFile(AVERAGE)
+    : { values: new Map<string, T>(), shapes: new Map<string, readonly number[]>() };
   return {
     step: manifest.step,
     path,
     config,
-    state: { weights: weights.values, moments: moments.values },
-    shapes: { weights: weights.shapes, moments: moments.shapes },
+    state: {
+      weights: weights.values,
+      moments: withAverages(moments.values, averages.values),
+    },
+    shapes: {
+      weights: weights.shapes,
+      moments: withAverages(moments.shapes, averages.shapes),
+    },
   };
 }
 

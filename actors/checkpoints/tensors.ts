@@ -22,7 +22,6 @@ import {
   builtin,
   decodeFloats,
   elementCount,
-  initialValues,
   openDraws,
   readFull,
   readHeader,
@@ -254,8 +253,9 @@ export function bytesOfSource(source: TensorSource): number {
  */
 export function readTensor(source: TensorSource): Float32Array {
   if (source instanceof Float32Array) return source;
-  if (source.kind === "placed") return readPlaced(source);
-  return initialValues(source.spec, source.name, source.seed);
+  const values = new Float32Array(bytesOfSource(source) / 4);
+  for (const _ of piecesOf(source, values));
+  return values;
 }
 
 /** Returns the values of tensors by name; tensors with the same source share an array. */
@@ -286,14 +286,10 @@ export function eachTensor(
   take: TakeValues,
   most: number,
 ): void {
-  const names = new Map<TensorSource, string[]>();
-  for (const [name, source] of [...weights, ...moments]) {
-    names.set(source, [...names.get(source) ?? [], name]);
-  }
   const read = openPieces(most);
-  for (const [source, same] of names) {
+  for (const [source, same] of Map.groupBy([...weights, ...moments], ([, source]) => source)) {
     read(source, (values, from) => {
-      for (const name of same) take(name, values, from);
+      for (const [name] of same) take(name, values, from);
     });
   }
 }
@@ -359,14 +355,6 @@ function openValues(source: DrawnTensor | PlacedTensor): Values {
 /** The values of a state. */
 export function readState({ weights, moments }: StateOf<TensorSource>): StageState {
   return { weights: readTensors(weights), moments: readTensors(moments) };
-}
-
-function readPlaced(source: PlacedTensor): Float32Array {
-  using placed = openPlaced(source);
-  const values = new Float32Array(bytesOfSource(source) / 4);
-  placed.fill(values);
-  placed.check();
-  return values;
 }
 
 const READABLE = "it must be readable by every worker that needs a part of it";

@@ -86,15 +86,8 @@ export function linkedSchedule(schedule: Schedule, compiled: LinkedModel): Sched
   const { model } = compiled, edges = skipEdges(model, startsOf(model, schedule.stages));
   if (edges.length === 0) return schedule;
   const runs = runsOf(compiled);
-  return withEdges(
-    schedule,
-    edges.map(({ from, to, bytes, hasGradient }) => ({
-      from,
-      to,
-      bytes: runs * bytes,
-      hasGradient,
-    })),
-  );
+  const linked = edges.map(({ key: _, bytes, ...edge }) => ({ ...edge, bytes: runs * bytes }));
+  return withEdges(schedule, linked);
 }
 
 /** A stage in the chain, with the values that cross its border by name. */

@@ -342,8 +342,7 @@ function sizedPolicies(
   if (!sizeOf || hosted) return {};
   const policies = shares.flatMap(({ first, pipeOf: { length } }) => {
     const sizes = microBatches.slice(first, first + length).map(sizeOf);
-    const options = { ...scheduleOptions, microBatches: length, sizes };
-    return schedule.placement.map((_, worker) => policyData(schedule, options, worker));
+    return policiesOf(schedule, { ...scheduleOptions, microBatches: length, sizes });
   });
   return { policies };
 }
@@ -356,7 +355,10 @@ export function dropoutOf(
   return model.programs.some(({ masks }) => masks) ? { dropout: { seed, step } } : {};
 }
 
-/** Shares the micro-batches of a step of `count` micro-batches. */
+/**
+ * Shares a step of `count` micro-batches among the replicas: consecutive ids, and sizes that differ
+ * by at most 1.
+ */
 export function shareStep(
   { schedule, scheduleOptions, scheduleDefinition, replicas, hosted }: Omit<
     PlanOptions,
@@ -369,47 +371,23 @@ export function shareStep(
     // Steps follow each other without a gap, so a smaller one does not change the order of a worker.
     return { shares: [{ first: 0, pipeOf: new Array(count).fill(0) }] };
   }
-  const counts = shareMicroBatches(count, replicas);
-  const schedules = counts.map((n) =>
-    n === schedule.microBatches
-      ? schedule
-      : smallerSchedule(schedule, scheduleOptions, n, scheduleDefinition)
-  );
-  let first = 0;
-  const shares = schedules.map(({ pipelineOf }, r) => {
-    const share = { first, pipeOf: pipelineOf };
-    first += counts[r]!;
-    return share;
+  const firstOf = (replica: number) => Math.floor(replica * count / replicas);
+  const schedules = Array.from({ length: replicas }, (_, r) => {
+    const own = firstOf(r + 1) - firstOf(r);
+    if (own === schedule.microBatches) return schedule;
+    return smallerSchedule(schedule, scheduleOptions, own, scheduleDefinition);
   });
+  const shares = schedules.map(({ pipelineOf: pipeOf }, r) => ({ first: firstOf(r), pipeOf }));
   if (schedules.every((one) => one === schedule)) return { shares };
   const policies = schedules.flatMap((one) =>
-    Array.from(
-      { length: one.workers },
-      (_, worker) =>
-        policyData(one, { ...scheduleOptions, microBatches: one.microBatches }, worker),
-    )
+    policiesOf(one, { ...scheduleOptions, microBatches: one.microBatches })
   );
   return { shares, policies };
 }
 
-/**
- * Shares `count` micro-batches among the replicas: consecutive ids, and sizes that differ by at most 1.
- *
- * @returns The micro-batches of each replica.
- *
- * @example
- * ```ts
- * import assert from "node:assert/strict";
- *
- * assert.deepEqual(shareMicroBatches(7, 3), [2, 2, 3]);
- * ```
- */
-export function shareMicroBatches(count: number, replicas: number): number[] {
-  return Array.from(
-    { length: replicas },
-    (_, r) => Math.floor((r + 1) * count / replicas) - Math.floor(r * count / replicas),
-  );
-}
+/** Returns the policy of each worker. */
+const policiesOf = (schedule: Schedule, options: ScheduleOptions): PolicyData[] =>
+  schedule.placement.map((_, worker) => policyData(schedule, options, worker));
 
 /** Returns why the copies of a schedule would have other bits on other workers; undefined if not. */
 export function hostingRefusal(schedule: Schedule): string | undefined {
@@ -442,7 +420,6 @@ export function hostShares(
   const schedules = groups.map((group) =>
     hostedSchedule(group.map(({ pipeOf }) => pipeOf), pipes, depth)
   );
-  const options = run.scheduleOptions;
   return {
     schedules,
     shares: {
@@ -450,9 +427,7 @@ export function hostShares(
         first: groups[p]![0]!.first,
         pipeOf: pipelineOf,
       })),
-      policies: schedules.flatMap((one) =>
-        Array.from({ length: depth }, (_, worker) => policyData(one, options, worker))
-      ),
+      policies: schedules.flatMap((one) => policiesOf(one, run.scheduleOptions)),
     },
   };
 }

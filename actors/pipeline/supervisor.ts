@@ -15,7 +15,6 @@ import type {
   ActorSpec,
   Context,
   Handlers,
-  Message,
   Reply,
 } from "../runtime/mod.ts";
 import {
@@ -50,23 +49,16 @@ import {
   type SupervisorState,
 } from "./supervisor_state.ts";
 import { WORKER } from "./worker.ts";
-import { reducesAlone, slicingOf, withoutStates, type WorkerInit } from "./worker_state.ts";
+import { reducesAlone, withoutStates, type WorkerInit } from "./worker_state.ts";
 
 /** Messages of every state. */
 const ALWAYS = ["Stalled", "WorkerDown"] as const;
 
-/** Questions of the owner of the supervisor, each of which has an answer. */
-const QUESTIONS: readonly SupervisorMessage["type"][] = [
-  "Start",
-  "RunStep",
-  "Drain",
-  "Evaluate",
-  "Save",
-  "Compare",
-  "Exclude",
-  "Fetch",
-  "Write",
-];
+/** Questions of the owner of the supervisor between two steps. */
+const BETWEEN = ["RunStep", "Evaluate", "Save", "Compare", "Exclude", "Fetch", "Write"] as const;
+
+/** All questions of the owner, each of which has an answer. */
+const QUESTIONS: readonly SupervisorMessage["type"][] = ["Start", "Drain", ...BETWEEN];
 
 /** Messages of workers about micro-batches. */
 const FLOW = ["Loss", "Credit"] as const;
@@ -74,7 +66,7 @@ const FLOW = ["Loss", "Credit"] as const;
 /** The states of a supervisor whose steps end with a flush. */
 export const FLUSHED_SUPERVISOR: StateTable<SupervisorState, SupervisorMessage> = {
   starting: [...ALWAYS, "Start", "Ready"],
-  idle: [...ALWAYS, "RunStep", "Evaluate", "Save", "Compare", "Exclude", "Fetch", "Write"],
+  idle: [...ALWAYS, ...BETWEEN],
   stepping: [...ALWAYS, ...FLOW, "GradientsReady", "Reduced"],
   deciding: [...ALWAYS, "Reduced"],
   ending: [...ALWAYS, "Reduced", "StepDone"],
@@ -178,7 +170,7 @@ function spawnWorkers(
       id: `worker-${worker.worker}`,
       isolate: init.isolate,
       ...init.heapLimitMb && { memoryLimitMb: init.heapLimitMb },
-      capacity: mailboxBound({ ...worker, slicing: slicingOf(worker) }, init),
+      capacity: mailboxBound(worker, init),
     })
   );
 }
@@ -311,20 +303,14 @@ const REPORT_TIMEOUT_MS = 1000;
 /**
  * Asks every worker for the input that it waits for.
  *
- * @param when The stalled activity: `step 4`.
  * @param stallMs The time without progress.
  */
-async function reportStall<M extends Message>(
-  ctx: Context<M>,
-  workers: readonly ActorRef<{ readonly type: "Report" }>[],
-  when: string,
-  stallMs: number,
-): Promise<WorkerLost> {
-  const timeoutMs = Math.min(REPORT_TIMEOUT_MS, stallMs);
-  const options = { ...CONTROL, timeoutMs };
+async function reportStall(supervisor: Supervisor, stallMs: number): Promise<WorkerLost> {
+  const { ctx, workers } = supervisor, when = currentActivity(supervisor);
+  const options = { ...CONTROL, timeoutMs: Math.min(REPORT_TIMEOUT_MS, stallMs) };
   const reports = await Promise.all(
     workers.map((worker) =>
-      ctx.ask<{ readonly type: "Report" }, WorkerReport>(worker, { type: "Report" }, options)
+      ctx.ask<WorkerMessage, WorkerReport>(worker, { type: "Report" }, options)
         .catch(() => undefined)
     ),
   );
@@ -340,10 +326,10 @@ async function reportStall<M extends Message>(
 
 /** The handlers of lost workers. */
 function workerDownHandlers(supervisor: Supervisor): Partial<Handlers<SupervisorMessage>> {
-  const { ctx, workers, replies } = supervisor;
+  const { workers, replies } = supervisor;
   return {
     async Stalled({ forMs }) {
-      const lost = await reportStall(ctx, workers, currentActivity(supervisor), forMs);
+      const lost = await reportStall(supervisor, forMs);
       supervisor.state = "lost";
       replies.failAll(lost);
     },

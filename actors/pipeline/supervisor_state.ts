@@ -8,7 +8,7 @@
  * @module
  */
 
-import type { Batch, Slicing, StageMemory, StageProgram } from "../../kernels/mod.ts";
+import type { Batch, StageMemory, StageProgram } from "../../kernels/mod.ts";
 import type { StageState } from "../../kernels/internal.ts";
 import type { WeightUpdates } from "../../schedules/mod.ts";
 import { areFinite, CommitDecision, type CopyDigest } from "../gradients/commit.ts";
@@ -64,13 +64,14 @@ export interface InFlightOptions {
  * ```
  */
 export function mailboxBound(
-  { held, mirrors = [], copies, ties, halves, slicing, updates, link }: BoundedWorker,
+  { held, mirrors = [], copies, ties, halves, updates, link }: BoundedWorker,
   { injectionLimit, eagerStages }: InFlightOptions,
 ): number {
   const { isFlushed } = UPDATE_POLICIES[updates], early = eagerStages.length;
   const begins = isFlushed ? 1 : injectionLimit;
   const more = held.reduce((sum, { program: { skips = [] } = {} }) => sum + 2 * skips.length, 0);
-  const runs = slicing?.slices ?? halves, computing = runs * injectionLimit * (1 + more) + begins;
+  const runs = held[0]?.program?.slicing?.slices ?? halves;
+  const computing = runs * injectionLimit * (1 + more) + begins;
   const parts = held.reduce((sum, { copy: { stage } }) => {
     const chunkParts = 2 * (copies[stage]!.length - 1);
     const others = ties[stage]!.reduce((count, { members }) => count + members.length - 1, 0);
@@ -87,10 +88,8 @@ type BoundedWorker =
   & {
     readonly held: readonly (
       & Pick<WorkerInit["held"][number], "copy">
-      & { readonly program?: Pick<StageProgram, "skips"> }
+      & { readonly program?: Pick<StageProgram, "skips" | "slicing"> }
     )[];
-    /** The cut of sequences into slices, if they are cut. */
-    readonly slicing?: Slicing | undefined;
   };
 
 /** An evaluation of micro-batches, of which a limited number is in flight. */

@@ -8,7 +8,7 @@ import type { WorkerMessage } from "../pipeline/protocol.ts";
 import { mailboxBound, type SupervisorInit } from "../pipeline/supervisor_state.ts";
 import { WORKER } from "../pipeline/worker.ts";
 import { type HomeMessage, WORKER_HOME } from "../pipeline/worker_home.ts";
-import { slicingOf, withoutStates, type WorkerInit } from "../pipeline/worker_state.ts";
+import { withoutStates, type WorkerInit } from "../pipeline/worker_state.ts";
 import type { ActorRef, PlaceName, System } from "../runtime/mod.ts";
 import { WorkerLostError } from "./recovery.ts";
 
@@ -94,7 +94,7 @@ export class Homes {
     for (const { ref } of this.#homes.splice(init.workers.length)) await this.system.stop(ref);
     const { worker: made = WORKER } = init;
     const asked = init.workers.map((worker, w) => {
-      const capacity = mailboxBound({ ...worker, slicing: slicingOf(worker) }, init);
+      const capacity = mailboxBound(worker, init);
       const home = this.#homes[w]!, stages = describeStages(worker);
       const isKept = home.isKept && home.stages === stages;
       const own = isKept ? { ...withoutStates(worker), isKept } : worker;

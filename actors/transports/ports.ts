@@ -37,11 +37,6 @@ const MAX_DRAIN = 65_536;
 /** Event-loop turns without a frame after which a dead isolate's channel counts as empty. */
 const QUIET_TURNS = 4;
 
-/** Closes those of the values that are ports. */
-function closePorts(values: readonly Transferable[]): void {
-  for (const value of values) if (value instanceof MessagePort) value.close();
-}
-
 /** One end of a channel; frames of each direction keep their order. */
 export class PortChannel {
   #sent = 0;
@@ -68,7 +63,7 @@ export class PortChannel {
     cloning(() => (checkTransfer(transfer), this.port.postMessage(numbered, [...transfer])));
     // A closed port ignores the message and leaves its ports open, even if Deno has closed it because
     // the other end is gone. Closing a port that was moved has no effect.
-    closePorts(transfer);
+    for (const one of transfer) if (one instanceof MessagePort) one.close();
     // Not incremented earlier, because a frame that cannot be cloned is not sent.
     this.#sent++;
   }

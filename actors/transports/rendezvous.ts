@@ -107,10 +107,6 @@ export function removeOrphaned(path: string): void {
 
 /** Locks a temporary folder; other programs remove it after this program dies. */
 export function lockTemporaryFolder(path: string): void {
-  held.set(path, lockIn(path));
-}
-
-function lockIn(path: string): Deno.FsFile {
   const unlocked = join(path, `${LOCK}-new`);
   const file = Deno.openSync(unlocked, { write: true, createNew: true });
   try {
@@ -118,7 +114,7 @@ function lockIn(path: string): Deno.FsFile {
     // A full disk may have had room for the folder and an empty file, but not for data.
     file.writeSync(new TextEncoder().encode(`pid ${Deno.pid}\n`));
     Deno.renameSync(unlocked, join(path, LOCK));
-    return file;
+    held.set(path, file);
   } catch (error) {
     file.close();
     throw error;

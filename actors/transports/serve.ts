@@ -246,11 +246,11 @@ export interface WorkerOrders {
   readonly more: unknown;
 }
 
-/** The global scope of a Deno worker. */
-interface WorkerScope {
+/** The global scope of a Deno worker that receives orders and sends reports. */
+export interface WorkerScope<Orders, Report> {
   readonly name: string;
-  onmessage: (event: MessageEvent<WorkerOrders>) => void;
-  postMessage(message: "ready"): void;
+  onmessage: (event: MessageEvent<Orders>) => void;
+  postMessage(report: Report): void;
 }
 
 /** Connects a worker to others. */
@@ -267,7 +267,7 @@ interface WorkerConnector extends PeerConnector {
  * go through the root.
  */
 export function serveWorker(connect?: (more: unknown) => WorkerConnector): void {
-  const scope = globalThis as unknown as WorkerScope;
+  const scope = globalThis as unknown as WorkerScope<WorkerOrders, "ready">;
   scope.onmessage = ({ data: { root, heartbeat, more } }) => {
     const channel = new PortChannel(root, (frame) => isolate.receive(frame));
     const peers = connect?.(more);

@@ -10,11 +10,8 @@ import { decodeFrame, encodeFrame } from "./codec.ts";
 /** Bytes of a number in the head of a frame. */
 const NUMBER_BYTES = Float64Array.BYTES_PER_ELEMENT;
 
-/** Numbers before the buffer lengths: byte length of the body, and number of buffers. */
-const FIXED_NUMBERS = 2;
-
-/** Bytes of the head without the buffer lengths. */
-const HEAD_BYTES = FIXED_NUMBERS * NUMBER_BYTES;
+/** Bytes of the head before the buffer lengths: byte length of the body, and number of buffers. */
+const HEAD_BYTES = 2 * NUMBER_BYTES;
 
 /**
  * Encodes a frame as pieces that are written one after another.
@@ -40,21 +37,14 @@ function readNumbers(bytes: Uint8Array<ArrayBuffer>): number[] {
   return [...new Float64Array(bytes.slice().buffer)];
 }
 
-/** Returns the number of bytes of the buffer lengths. */
-function lengthsBytes(buffers: number): number {
-  return buffers * NUMBER_BYTES;
-}
-
 /**
  * Checks the lengths in the head of a frame.
  *
  * @throws {RangeError} when a length is invalid, or their sum is larger than `maxBytes`.
  */
 function checkFrameBytes(lengths: readonly number[], maxBytes: number): void {
-  let sum = 0;
-  for (const length of lengths) {
-    sum += Number.isSafeInteger(length) && length >= 0 ? length : NaN;
-  }
+  const isLength = (length: number) => Number.isSafeInteger(length) && length >= 0;
+  const sum = lengths.reduce((sum, one) => sum + (isLength(one) ? one : NaN), 0);
   if (sum <= maxBytes) return;
   throw new RangeError(
     `Cannot receive a frame: its parts must be of at most ${maxBytes} bytes, received ${sum}`,
@@ -289,7 +279,7 @@ function* frameParts(handle: (value: unknown) => void, maxBytes: number): Parts 
   for (;;) {
     const [bodyBytes, count] = readNumbers(yield HEAD_BYTES) as [number, number];
     checkFrameBytes([bodyBytes, count * BUFFER_BYTES], maxBytes);
-    const lengths = readNumbers(yield lengthsBytes(count));
+    const lengths = readNumbers(yield count * NUMBER_BYTES);
     checkFrameBytes([bodyBytes, ...lengths], maxBytes);
     const body = yield bodyBytes, buffers: ArrayBuffer[] = [];
     for (const length of lengths) buffers.push((yield length).buffer);

@@ -8,6 +8,7 @@
 
 import { Heartbeat } from "../runtime/isolate.ts";
 import { type Address, beatOf, connect, removeOrphaned, type Rendezvous } from "./rendezvous.ts";
+import type { WorkerScope } from "./serve.ts";
 
 /** Data that the watchdog needs to report activity to the root. */
 export interface WatchdogTick {
@@ -16,13 +17,6 @@ export interface WatchdogTick {
   readonly root: Address;
   /** The number of the isolate. */
   readonly isolate: number;
-}
-
-/** The global scope of a Deno worker. */
-interface WorkerScope {
-  readonly name: string;
-  onmessage: (event: MessageEvent<WatchdogTick>) => void;
-  postMessage(message: "ready"): void;
 }
 
 /** Milliseconds from one beat to the next. */
@@ -46,7 +40,7 @@ async function watch(directory: string): Promise<void> {
 }
 
 let beating: Promise<void> | undefined;
-const scope = globalThis as unknown as WorkerScope;
+const scope = globalThis as unknown as WorkerScope<WatchdogTick, "ready">;
 // The module must install the handler synchronously, so nothing is awaited here. If the connection
 // fails, the root has died or is about to end.
 scope.onmessage = ({ data }) => beating ??= beat(data).catch(() => {});

@@ -10,6 +10,7 @@
 
 import { decodeFrame, encodeFrame } from "../codec.ts";
 import { PortChannel } from "../ports.ts";
+import type { WorkerScope } from "../serve.ts";
 import { JobRefusal, type MpiOptions, openMpi } from "./library.ts";
 import { Outgoing, receivePackets } from "./link.ts";
 import { exchangeNotifiers, ownNetworks } from "./networks.ts";
@@ -56,12 +57,7 @@ export type CommReport =
   | { readonly kind: "closing" }
   | { readonly kind: "closed" };
 
-interface CommScope {
-  onmessage: (event: MessageEvent<CommOrder>) => void;
-  postMessage(report: CommReport): void;
-}
-
-const scope = globalThis as unknown as CommScope;
+const scope = globalThis as unknown as WorkerScope<CommOrder, CommReport>;
 const tell = (report: CommReport) => scope.postMessage(report);
 const failed = ({ message }: Error) => tell({ kind: "failed", message });
 const refused = ({ message }: JobRefusal) => tell({ kind: "refused", message });

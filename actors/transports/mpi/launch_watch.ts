@@ -24,14 +24,14 @@ export interface Liveness {
 /** Prefix of report lines: a control character that no text of Troupe contains. */
 const MARK = "\x16";
 
-/** Encodes a report as one line, which is short enough to be written atomically. */
-const encodeLiveness = (sign: Liveness): string => `${MARK}${JSON.stringify(sign)}\n`;
+/** Data that the worker needs. */
+export type WatchOrders = Pick<Liveness, "rank" | "phase">;
 
-/** Reports the phase of this process. */
-export function writeLiveness(sign: Pick<Liveness, "rank" | "phase">): void {
-  const text = encodeLiveness({ ...sign, pid: Deno.pid, host: Deno.hostname() });
+/** Reports the phase of this process, in a line that is short enough to be written atomically. */
+export function writeLiveness(orders: WatchOrders): void {
+  const sign: Liveness = { ...orders, pid: Deno.pid, host: Deno.hostname() };
   try {
-    Deno.stderr.writeSync(new TextEncoder().encode(text));
+    Deno.stderr.writeSync(new TextEncoder().encode(`${MARK}${JSON.stringify(sign)}\n`));
   } catch {
     // The launcher has ended, or is about to.
   }
@@ -70,10 +70,4 @@ export function watchLaunch(rank: number) {
       writeLiveness({ rank, phase: "left" });
     },
   };
-}
-
-/** Data that the worker needs. */
-export interface WatchOrders {
-  readonly rank: number;
-  readonly phase: Phase;
 }

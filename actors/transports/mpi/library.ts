@@ -14,6 +14,7 @@
  */
 
 import process from "node:process";
+import { resultOr } from "../../runtime/types.ts";
 
 /** An error that every rank throws, so only one rank prints it. */
 export class JobRefusal extends RangeError {
@@ -304,19 +305,11 @@ export function watchFinalize(left: () => void): () => void {
  * sender. If the sender then polls, the other thread waits until the end of the time slice: 4 ms
  * instead of 0.1 ms.
  */
-export const yieldCore: () => void = open();
-
-function open(): () => void {
-  try {
-    const { symbols } = Deno.dlopen("libc.so.6", {
-      sched_yield: { parameters: [], result: "i32" },
-    });
-    return symbols.sched_yield;
-  } catch {
-    // Without the permission, or on another system, polling does not yield.
-    return () => {};
-  }
-}
+export const yieldCore: () => void = resultOr(
+  () => Deno.dlopen("libc.so.6", { sched_yield: { parameters: [], result: "i32" } }).symbols,
+  // Without the permission, or on another system, polling does not yield.
+  { sched_yield: () => {} },
+).sched_yield;
 
 /** Thread level of MPI: only the thread that initializes MPI calls it. */
 const FUNNELED = 1;

@@ -7,7 +7,7 @@
 import type { OpenTransport, Transport } from "../../runtime/transport.ts";
 import { type AgentReport, Enlisted, startByAgent } from "../agent.ts";
 import { RankAgent, type RankOrder } from "./agent.ts";
-import { type Comm, openComm } from "./comm.ts";
+import { openComm } from "./comm.ts";
 import { launchedRanks } from "./library.ts";
 import type { GroupRanks } from "./transfers.ts";
 import { AGENT, type JobFacts } from "./wire.ts";
@@ -26,25 +26,6 @@ interface JobOptions {
   readonly facts?: JobFacts | undefined;
   /** Milliseconds that the other ranks may take to join. Default: 120,000. */
   readonly joinMs?: number | undefined;
-}
-
-/** The root's side of a job, on rank 0: see {@linkcode mpiTransport}. */
-class RootSide {
-  readonly enlisted = new Enlisted();
-
-  constructor(private readonly comm: Comm, private readonly agent: RankAgent) {}
-
-  /** Sends an order to the agent of a rank. */
-  order(rank: number, order: RankOrder, transfer: readonly Transferable[] = []): void {
-    if (rank === 0) this.agent.receive(order, transfer);
-    else this.comm.frames.send({ rank, isolate: AGENT }, order, transfer);
-  }
-
-  /** Receives all pending frames. */
-  drain(): void {
-    this.agent.drain();
-    this.comm.frames.drain();
-  }
 }
 
 /** The view of a job on one of its ranks. */
@@ -84,7 +65,20 @@ export async function openJob(options: JobOptions = {}) {
     if (rank === 0) root.enlisted.report(report);
     else frames.send({ rank: 0, isolate: AGENT }, report, []);
   });
-  const root = new RootSide(comm, agent);
+  /** The root's side of the job, on rank 0: see {@linkcode mpiTransport}. */
+  const root = {
+    enlisted: new Enlisted(),
+    /** Sends an order to the agent of a rank. */
+    order(rank: number, order: RankOrder, transfer: readonly Transferable[] = []): void {
+      if (rank === 0) agent.receive(order, transfer);
+      else frames.send({ rank, isolate: AGENT }, order, transfer);
+    },
+    /** Receives all pending frames. */
+    drain(): void {
+      agent.drain();
+      frames.drain();
+    },
+  };
   return {
     rank,
     size,

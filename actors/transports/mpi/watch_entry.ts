@@ -10,11 +10,8 @@
  * @module
  */
 
+import type { WorkerScope } from "../serve.ts";
 import { END_REQUEST, type WatchOrders, writeLiveness } from "./launch_watch.ts";
-
-interface WatchScope {
-  onmessage: (event: MessageEvent<WatchOrders>) => void;
-}
 
 /** Milliseconds between two liveness reports, and between two checks of the parent. */
 const BEAT_MS = 500;
@@ -34,7 +31,7 @@ async function obey(): Promise<void> {
   }
 }
 
-(globalThis as unknown as WatchScope).onmessage = ({ data }) => {
+(globalThis as unknown as WorkerScope<WatchOrders, never>).onmessage = ({ data }) => {
   const isFirst = now === undefined;
   now = data;
   writeLiveness(data);

@@ -5,7 +5,7 @@
  */
 
 import { messageOf } from "../../runtime/failure.ts";
-import type { BootFrame, LaunchFrame, UpFrame } from "../../runtime/wire.ts";
+import type { BootFrame, UpFrame } from "../../runtime/wire.ts";
 import { Agent, type AgentOrder } from "../agent.ts";
 import { Outbox, receiveFrames } from "../stream.ts";
 import { openWorkers } from "../worker.ts";
@@ -116,12 +116,8 @@ const movedIn = (frame: unknown): readonly ArrayBuffer[] =>
 /** Returns an order with the URLs of Troupe's modules on this host. */
 function moved(order: AgentOrder, base: string): AgentOrder {
   if (order.kind !== "start") return order;
-  const boot = order.boot as BootFrame;
-  return { ...order, boot: { ...boot, launch: movedLaunch(boot.launch, base) } };
-}
-
-function movedLaunch(launch: LaunchFrame, base: string): LaunchFrame {
-  const { spec } = launch;
-  if (!spec.module.startsWith(base)) return launch;
-  return { ...launch, spec: { ...spec, module: BASE + spec.module.slice(base.length) } };
+  const boot = order.boot as BootFrame, { launch, launch: { spec } } = boot;
+  if (!spec.module.startsWith(base)) return order;
+  const module = BASE + spec.module.slice(base.length);
+  return { ...order, boot: { ...boot, launch: { ...launch, spec: { ...spec, module } } } };
 }

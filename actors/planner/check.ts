@@ -14,14 +14,13 @@ import type { DeviceName, Model } from "../../kernels/mod.ts";
 import { resolveDevice } from "../../kernels/internal.ts";
 import { parts as partsOf } from "../../schedules/internal.ts";
 import { uniform } from "../../schedules/simulator/model.ts";
-import type { TrainOptions } from "../options/train_options.ts";
 import type { StepOutcome } from "../pipeline/step.ts";
 import { isolationFor } from "../run/devices.ts";
 import { computes, readStep } from "../run/timeline.ts";
 import type { PlaceName } from "../runtime/mod.ts";
 import { mapFields } from "./costs.ts";
 import { type Meter, openMeter } from "./measure.ts";
-import { type MeasuredRun, openMeasuredRun } from "./measure_links.ts";
+import { type MeasuredOptions, type MeasuredRun, openMeasuredRun } from "./measure_links.ts";
 import { lastEnd, type Prediction, predictStep, timedActions } from "./predict.ts";
 import { meanOf, median } from "./profile.ts";
 
@@ -161,17 +160,8 @@ interface Configuration {
   readonly microBatch: number;
   /** Options of `train`, apart from the model. */
   readonly options:
-    & Required<Pick<TrainOptions, "schedule" | "workers">>
-    & Pick<
-      TrainOptions,
-      | "scheduleOptions"
-      | "microBatches"
-      | "replicas"
-      | "recomputeInterval"
-      | "recompute"
-      | "layout"
-      | "sync"
-    >;
+    & Required<Pick<MeasuredOptions, "schedule" | "workers">>
+    & Omit<MeasuredOptions, "model">;
 }
 
 /** Micro-batches of a step unless given. */

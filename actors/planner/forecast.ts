@@ -127,18 +127,7 @@ function backwardsOf(schedule: Schedule) {
 }
 
 /** Options of schedules that the planner varies. */
-type VariedOptions = Pick<
-  ScheduleOptions,
-  | "chunks"
-  | "waves"
-  | "slices"
-  | "pipelines"
-  | "scale"
-  | "pipelineLimit"
-  | "order"
-  | "activationLimit"
-  | "weightBacklog"
->;
+type VariedOptions = Omit<ScheduleOptions, "workers" | "microBatches">;
 
 /** A configuration of a run. */
 export interface Candidate {

@@ -109,7 +109,7 @@ export interface MeasuredRun extends AsyncDisposable {
 }
 
 /** Options of a run on drawn data. */
-type MeasuredOptions = Omit<RunOptions, "data" | "steps"> & { readonly model: Model };
+export type MeasuredOptions = Omit<RunOptions, "data" | "steps"> & { readonly model: Model };
 
 /** Learning rate, low enough not to diverge. */
 const RATE = 1e-5;

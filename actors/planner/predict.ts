@@ -20,7 +20,6 @@ import {
 } from "../../schedules/mod.ts";
 import { eagerStages } from "../gradients/sync.ts";
 import type { WorkerMemory } from "../options/train_events.ts";
-import type { TrainOptions } from "../options/train_options.ts";
 import { linkedSchedule } from "../pipeline/layout.ts";
 import type { StepOutcome } from "../pipeline/step.ts";
 import { type CompileOptions, compileRun } from "../run/compile.ts";
@@ -133,19 +132,7 @@ function countUntil(times: Float64Array, time: number, near: number): number {
 }
 
 /** Options of a prediction: those of {@linkcode train} that affect time, and names in the profile. */
-export interface PredictOptions extends
-  CompileOptions,
-  Pick<
-    TrainOptions,
-    | "schedule"
-    | "scheduleOptions"
-    | "policy"
-    | "workers"
-    | "microBatches"
-    | "sync"
-    | "coarsening"
-    | "clip"
-  > {
+export interface PredictOptions extends CompileOptions {
   /** Name of the device in the profile. */
   readonly device: string;
   /** Name of the transport in the profile. Default `worker`. */
@@ -155,11 +142,7 @@ export interface PredictOptions extends
 }
 
 /** A compiled run. */
-interface PredictedRun extends
-  Pick<
-    PredictOptions,
-    "device" | "transport" | "replicas" | "sync" | "coarsening" | "clip" | "draws"
-  > {
+interface PredictedRun extends Omit<PredictOptions, "model" | "schedule"> {
   readonly schedule: Schedule;
   readonly compiled: CompiledRun;
   /** Samples of a micro-batch, if known. */

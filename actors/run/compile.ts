@@ -46,24 +46,10 @@ import { mostTied, trainedTies } from "./engine.ts";
 import type { RunJob } from "./events.ts";
 import { type CompiledRun, planWorkers } from "./memory.ts";
 
-/** Options of the compilation. */
-export type CompileOptions = Pick<
-  RunOptions,
-  | "model"
-  | "recompute"
-  | "recomputeInterval"
-  | "precision"
-  | "offload"
-  | "bucketSize"
-  | "optimizer"
-  | "frozen"
-  | "lora"
-  | "evaluation"
-  | "replicas"
-  | "buddy"
-  | "layout"
-  | "lengths"
->;
+/** Options of the compilation: the model, and options of a run. */
+export type CompileOptions =
+  & Pick<RunOptions, "model">
+  & Partial<Omit<RunOptions, "device" | "transport">>;
 
 /**
  * Compiles a model with the adapters of jobs, once for each setting: the parameters of an adapter have

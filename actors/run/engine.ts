@@ -37,10 +37,9 @@ import {
   type TensorSource,
 } from "../checkpoints/tensors.ts";
 import { NonFiniteError } from "../gradients/commit.ts";
-import type { SyncStrategy, TieEnd } from "../gradients/sync.ts";
+import type { TieEnd } from "../gradients/sync.ts";
 import { buddiesOf, copiesOf, linkedSchedule, type StageCopy } from "../pipeline/layout.ts";
-import type { LinkOptions } from "../pipeline/links.ts";
-import type { SupervisorMessage, WorkerMessage, WriteOutcome } from "../pipeline/protocol.ts";
+import type { WriteOutcome } from "../pipeline/protocol.ts";
 import {
   type PlanOptions,
   policyData,
@@ -50,10 +49,9 @@ import {
   type Verification,
 } from "../pipeline/step.ts";
 import type { KernelModule } from "../pipeline/stage_copies.ts";
-import type { SupervisorInit } from "../pipeline/supervisor_state.ts";
 import type { WorkerFault, WorkerInit } from "../pipeline/worker_state.ts";
-import type { ActorSpec, ObserverSpec, PlaceName, System, Transport } from "../runtime/mod.ts";
-import type { ReduceChoice } from "../options/train_options.ts";
+import type { ObserverSpec, PlaceName, Transport } from "../runtime/mod.ts";
+import type { CheckedOptions } from "../options/train_table.ts";
 import { knownTransports, type PlaceOptions } from "../transports/system.ts";
 
 /**
@@ -96,7 +94,13 @@ export interface Engine {
 }
 
 /** Options of an engine. */
-export interface EngineOptions extends PlanOptions {
+export interface EngineOptions extends
+  PlanOptions,
+  Pick<
+    CheckedOptions,
+    | ("sync" | "reduce" | "coarsening" | "clip" | "link" | "buddy" | "supervisor" | "worker")
+    | ("heapLimitMb" | "stallMs" | "transport" | "system")
+  > {
   /** The compiled model; for half a micro-batch where the schedule runs backwards in halves. */
   readonly model: ModelProgram;
   /** First weights by name, and moments where a run is resumed, or where they come from. */
@@ -111,44 +115,18 @@ export interface EngineOptions extends PlanOptions {
   readonly isSharded?: boolean | undefined;
   /** Storage and optimizer of the stages. */
   readonly stage: StageOptions;
-  /** When the all-reduce of a stage starts. */
-  readonly sync: SyncStrategy;
-  /** In copy order with one result for any chunks, by ring and Rabenseifner's algorithm, or by MPI. */
-  readonly reduce: ReduceChoice;
-  /** Buckets of a chunk of the all-reduce, k. */
-  readonly coarsening: number;
-  /** Maximum norm of all gradients; larger gradients are scaled down. */
-  readonly clip?: number | undefined;
-  /** Emulated link that delays messages between workers. */
-  readonly link?: LinkOptions | undefined;
   /** True if the survivors of a lost worker freeze, so that the run moves to them. */
   readonly freezes?: boolean | undefined;
-  /** True if a stage that one worker holds is mirrored by the next one. */
-  readonly buddy?: boolean | undefined;
   /** Options of the verification. Default: results are not verified. */
   readonly verification?: Verification | undefined;
   /** Receives a line for each step that is repeated because its results are in doubt. */
   readonly onDoubt?: ((line: string) => void) | undefined;
-  /** Custom supervisor. */
-  readonly supervisor?: ActorSpec<SupervisorInit, SupervisorMessage> | undefined;
-  /** Custom pipeline worker. */
-  readonly worker?: ActorSpec<WorkerInit, WorkerMessage> | undefined;
-  /** Limit of the JavaScript heap of each worker that is a process, in MiB. Default: V8's. */
-  readonly heapLimitMb?: number | undefined;
-  /** Time without activity after which a request counts as stalled, in milliseconds. */
-  readonly stallMs: number;
   /** True to report the times of all actions. */
   readonly isTraced: boolean;
   /** Writes the journal or the black box of the run. */
   readonly observer?: ObserverSpec | undefined;
   /** The journal, for which messages must carry all values. */
   readonly journal?: unknown;
-  /** Additional transports of a new system. */
-  readonly transport?: Transport | readonly Transport[] | undefined;
-  /** Actor system of the run, which the run does not end. Default: a new one. */
-  readonly system?: System | undefined;
-  /** Seed of the runtime's own draws. */
-  readonly seed: number;
 }
 
 /** Returns the parameters of a stage under their full names. */
@@ -172,15 +150,9 @@ function parameterNames(program: StageProgram): string[] {
 
 /** Returns the part of a model's state that belongs to a stage. */
 export function stateOf<T>(program: StageProgram, state: StateOf<T>): StateOf<T> {
-  const weights = new Map(
-    parameterNames(program).flatMap((name) => {
-      const values = state.weights.get(name);
-      return values !== undefined ? [[name, values] as const] : [];
-    }),
-  );
-  const moments = new Map(
-    [...state.moments].filter(([key]) => weights.has(key.slice(0, key.lastIndexOf(".")))),
-  );
+  const names = parameterNames(program).filter((name) => state.weights.has(name));
+  const weights = new Map(names.map((name) => [name, state.weights.get(name)!]));
+  const moments = new Map([...state.moments].filter(([key]) => weights.has(parameterOf(key))));
   return { weights, moments };
 }
 
@@ -279,13 +251,9 @@ export function withoutAliases(
   { weights, moments }: StageState,
   ties: ModelProgram["ties"],
 ): StageState {
-  const aliases = ties.map(([, alias]) => alias);
+  const aliases = new Set(ties.map(([, alias]) => alias));
   const keep = (values: ReadonlyMap<string, Float32Array>) =>
-    new Map(
-      [...values].filter(([key]) =>
-        !aliases.some((alias) => key === alias || key.startsWith(`${alias}.`))
-      ),
-    );
+    new Map([...values].filter(([key]) => !aliases.has(key) && !aliases.has(parameterOf(key))));
   return { weights: keep(weights), moments: keep(moments) };
 }
 

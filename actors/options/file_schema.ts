@@ -9,7 +9,7 @@
 
 import * as v from "valibot";
 import { inOneLine } from "../runtime/types.ts";
-import { suggest } from "./option.ts";
+import { pathOf, suggest } from "./option.ts";
 
 /** A text of at most `max` characters. */
 export const text = (max: number) =>
@@ -115,18 +115,14 @@ export function checkData<S extends v.GenericSchema>(
   const { success, output, issues } = v.safeParse(schema, data, { abortEarly: true });
   if (success) return output as Checked<S>;
   const [{ kind, type, message, input, path = [] }] = issues;
-  const field = path.reduce<string>(
-    (name, { key }) =>
-      typeof key === "number" ? `${name}[${key}]` : name ? `${name}.${key}` : `${key}`,
-    at,
-  );
+  const field = inOneLine(pathOf(at, path.map(({ key }) => key)));
   const isText = message.startsWith(ONE_OF) && typeof input === "string";
   const meant = isText ? suggest(input, message.slice(ONE_OF.length).split(", ")) : "";
   const Default = kind === "schema" && !isText ? TypeError : RangeError;
   throw new (Kind ?? Default)(
-    `${cannot}: ${type === "raw_check" ? `every key${field && " of "}` : field ? "" : "it"}${
-      inOneLine(field)
-    } must be ${message}, received ${describeValue(input)}${meant}`,
+    `${cannot}: ${
+      type === "raw_check" ? `every key${field && " of "}` : field ? "" : "it"
+    }${field} must be ${message}, received ${describeValue(input)}${meant}`,
   );
 }
 

@@ -302,8 +302,8 @@ export function check(schema: Schema, value: unknown, { cannot, name, table }: C
   throw new (isOutOfRange ? RangeError : TypeError)(`${at} ${message}`);
 }
 
-/** `faults[0].kind` */
-const pathOf = (name = "", keys: readonly unknown[]): string =>
+/** Returns the path of a value within another, such as `faults[0].kind`, on one line. */
+export const pathOf = (name = "", keys: readonly unknown[]): string =>
   keys.reduce<string>(
     (path, key) =>
       typeof key === "number" ? `${path}[${key}]` : inOneLine(path ? `${path}.${key}` : `${key}`),

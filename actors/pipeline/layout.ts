@@ -77,15 +77,12 @@ export interface LinkedModel {
   readonly halves: 1 | 2;
 }
 
-/** Returns the runs of the kernels for each micro-batch, each with separate values. */
-export const runsOf = ({ model, halves }: LinkedModel): number =>
-  halves * (model.slicing?.slices ?? 1);
-
 /** Returns the schedule with the skip edges of the model between its stages. */
-export function linkedSchedule(schedule: Schedule, compiled: LinkedModel): Schedule {
-  const { model } = compiled, edges = skipEdges(model, startsOf(model, schedule.stages));
+export function linkedSchedule(schedule: Schedule, { model, halves }: LinkedModel): Schedule {
+  const edges = skipEdges(model, startsOf(model, schedule.stages));
   if (edges.length === 0) return schedule;
-  const runs = runsOf(compiled);
+  // The kernels run several times for each micro-batch, each time with separate values.
+  const runs = halves * (model.slicing?.slices ?? 1);
   const linked = edges.map(({ key: _, bytes, ...edge }) => ({ ...edge, bytes: runs * bytes }));
   return withEdges(schedule, linked);
 }

@@ -8,14 +8,12 @@ import type { StageOptions, StageProgram } from "../../kernels/mod.ts";
 import { formatLayout, refusal, skipEdges } from "../../kernels/internal.ts";
 import { segmentsOf } from "../../kernels/stage/activations.ts";
 import {
-  type LayerSkip,
   type LayerTimes,
   partitionForSchedule,
   type Schedule,
   type StageModel,
 } from "../../schedules/mod.ts";
 import { parts } from "../../schedules/internal.ts";
-import { type LinkedModel, runsOf } from "../pipeline/layout.ts";
 import { optionsOf } from "../pipeline/stage_copies.ts";
 
 import {
@@ -31,16 +29,9 @@ import {
 } from "./profile.ts";
 import type { CompiledRun } from "../run/memory.ts";
 
-/** Returns the skip connections of a model, with the time of their messages. */
-function layerSkips(compiled: LinkedModel, link: LinkCost | undefined): LayerSkip[] {
-  const { model } = compiled, runs = runsOf(compiled), slices = model.slicing?.slices ?? 1;
-  return skipEdges(model, model.layers.map((_, layer) => layer)).map((edge) => ({
-    from: edge.from,
-    to: edge.to,
-    hasGradient: edge.hasGradient,
-    send: link ? slices * link.latencyMs + runs * edge.bytes / (link.bytesPerMs ?? Infinity) : 0,
-  }));
-}
+/** Returns the milliseconds to send bytes in a number of messages; 0 without a link. */
+const sendMs = (link: LinkCost | undefined, messages: number, bytes: number): number =>
+  link ? messages * link.latencyMs + bytes / (link.bytesPerMs ?? Infinity) : 0;
 
 /** Milliseconds of a layer for one micro-batch. */
 export interface FoundCost {
@@ -226,7 +217,7 @@ export function recommendLayout(
   { schedule, compiled, device, link, replicas = 1, work }: CutRun,
 ) {
   const { model, stage, halves } = compiled, costs = openCosts(profile, device);
-  const facts = slicedFacts(model, stage), slices = facts.length;
+  const facts = slicedFacts(model, stage), slices = facts.length, runs = halves * slices;
   const { workers, stages, placement } = schedule, copies = placement.flat().length / stages;
   const held = copies * parametersOf(facts[0]!) / workers;
   const layers = facts.map((slice) =>
@@ -242,11 +233,10 @@ export function recommendLayout(
       ? { backward: input.map((ms, i) => ms + weight[i]!), input }
       : { backward: msOf("backwardMs") },
     recompute: msOf("recomputeMs"),
-    send: facts[0]!.map(({ outputBytes }) => {
-      const bytes = halves * slices * outputBytes;
-      return link ? slices * link.latencyMs + bytes / (link.bytesPerMs ?? Infinity) : 0;
+    send: facts[0]!.map(({ outputBytes }) => sendMs(link, slices, runs * outputBytes)),
+    skips: skipEdges(model, [...model.layers.keys()]).map(({ key: _, bytes, ...edge }) => {
+      return { ...edge, send: sendMs(link, slices, runs * bytes) };
     }),
-    skips: layerSkips(compiled, link),
   };
   const partition = partitionForSchedule(schedule, times, undefined, work);
   return { ...partition, layout: formatLayout(model.layers, partition.starts) };

@@ -69,17 +69,32 @@ export type LinearCost = Checked<typeof LINEAR>;
 export const linearMs = ({ ms, msPerMillion }: LinearCost, count: number): number =>
   ms + msPerMillion * count / 1e6;
 
-const LAYER = objectOf({
+/** Facts about a layer that do not depend on a machine, by which a cost is found. */
+const FACTS = {
   /** Kind: `embedding`, `attention`, `mlp`, `head`, `hidden`, or `block` for a whole block. */
   kind: TEXT,
+  /** Precision of its numbers. */
+  precision: oneOf(PRECISIONS),
+  /** Number of trained elements. */
+  parameters: integer(0),
+  /** Bytes that a micro-batch keeps from F to B. */
+  activationBytes: COST,
+  /** Bytes of the output, which a stage sends if the model is cut after this layer. */
+  outputBytes: COST,
+  /** Floating-point operations of the forward, by which costs are scaled to other sizes. */
+  forwardFlops: COST,
+  /** Floating-point operations of the whole backward. */
+  backwardFlops: COST,
+};
+
+const LAYER = objectOf({
+  ...FACTS,
   /** Sizes of the layer, such as `hidden`, `heads` and `seq`; information for readers only. */
   sizes: byName(COST),
   /** Samples of the micro-batch, B. */
   microBatch: COUNT,
   /** Device that ran the layer. */
   device: TEXT,
-  /** Precision of its numbers. */
-  precision: oneOf(PRECISIONS),
   /** Activations that the backward recomputes. */
   recompute: oneOf(RECOMPUTE_POLICIES),
   /**
@@ -102,16 +117,6 @@ const LAYER = objectOf({
   weightMs: v.exactOptional(COST),
   /** Milliseconds of the recomputation before a backward. Default: those of the forward. */
   recomputeMs: v.exactOptional(COST),
-  /** Number of trained elements. */
-  parameters: integer(0),
-  /** Bytes that a micro-batch keeps from F to B. */
-  activationBytes: COST,
-  /** Bytes of the output, which a stage sends if the model is cut after this layer. */
-  outputBytes: COST,
-  /** Floating-point operations of the forward, by which costs are scaled to other sizes. */
-  forwardFlops: COST,
-  /** Floating-point operations of the whole backward. */
-  backwardFlops: COST,
 });
 
 /** Cost of one kind of layer for one micro-batch. */
@@ -224,16 +229,7 @@ const PROFILE = objectOf({
 export type Profile = Checked<typeof PROFILE>;
 
 /** Properties of a layer that follow from its program. */
-export type LayerFacts = Pick<
-  LayerCost,
-  | "kind"
-  | "precision"
-  | "parameters"
-  | "activationBytes"
-  | "outputBytes"
-  | "forwardFlops"
-  | "backwardFlops"
->;
+export type LayerFacts = Pick<LayerCost, keyof typeof FACTS>;
 
 /** Facts of programs: a planner asks many times for those of the same layers. */
 const knownFacts = new WeakMap<LayerProgram, Map<number | undefined, Omit<LayerFacts, "kind">>>();

@@ -127,18 +127,13 @@ export function assertRanksHold(ranks: readonly number[], device: DeviceName): v
 
 const isDoubled = (ranks: readonly number[]) => new Set(ranks).size < ranks.length;
 
-/** The names of the adapters of devices, each once; undefined where they have none. */
-function adapterNames(devices: RunDevices): string | undefined {
-  const names = devices.flatMap(({ adapter }) => adapter?.name ?? []);
-  return names.length === 0 ? undefined : [...new Set(names)].join(", ");
-}
-
 /** Returns the record of devices; for a checkpoint, with the precision. */
 export function computedOn(devices: RunDevices, precision: Precision = "fp32"): ComputedOn {
-  const [{ name: device, threads = 1, matrix }] = devices, adapter = adapterNames(devices);
+  const [{ name: device, threads = 1, matrix }] = devices;
+  const adapters = new Set(devices.flatMap(({ adapter }) => adapter?.name ?? []));
   return {
     device,
-    ...adapter !== undefined && { adapter },
+    ...adapters.size > 0 && { adapter: [...adapters].join(", ") },
     ...DEVICES[device].hasThreads && { threads },
     ...matrix && { matrix: `${matrix.name} ${matrix.version}` },
     ...precision !== "fp32" && { precision },
@@ -146,10 +141,7 @@ export function computedOn(devices: RunDevices, precision: Precision = "fp32"): 
 }
 
 /** Announces that a run continues on a device or in a precision with other bits than the checkpoint's. */
-function tellOfOtherBits(
-  { resume, announce, precision }: Pick<RunOptions, "announce" | "resume" | "precision">,
-  devices: RunDevices,
-): void {
+function tellOfOtherBits({ resume, announce, precision }: RunOptions, devices: RunDevices): void {
   const before = inWords(resume?.config?.["computedOn"]);
   const now = inWords(computedOn(devices, precision));
   if (before === undefined || before === now) return;

@@ -15,7 +15,6 @@ import {
   momentsOf,
   refusal,
   sameShape,
-  type StageState,
 } from "../../kernels/internal.ts";
 import { locateAdapter } from "../checkpoints/peft.ts";
 import {
@@ -26,7 +25,7 @@ import {
   readTensor,
   type TensorSource,
 } from "../checkpoints/tensors.ts";
-import { locateWeights, readWeights } from "../checkpoints/weights.ts";
+import { locateWeights, type NamedShape, readWeights } from "../checkpoints/weights.ts";
 import { checkFinite } from "../gradients/commit.ts";
 import { check } from "../options/option.ts";
 import { ADAPTER_OPTIONS } from "../options/train_fields.ts";
@@ -36,12 +35,6 @@ import { isDataState } from "./data.ts";
 import type { Progress, RunJob } from "./events.ts";
 
 type Resume = NonNullable<RunOptions["resume"]>;
-
-/** Expected size of a tensor: its elements, or its shape if known. */
-interface Expected {
-  readonly name: string;
-  readonly shape: readonly number[];
-}
 
 /**
  * Refuses a state that is not exactly the model's, before the first step.
@@ -61,20 +54,17 @@ function checkResume(
   );
   checkTensors("weights", parameters, state.weights, shapes?.weights);
   checkTensors(`moments of ${optimizer.kind}`, moments, state.moments, shapes?.moments);
-  checkValues(valuesOf(state));
+  checkValues(state);
   checkProgress(resume);
 }
 
-/** Returns the values in memory; those in files were checked when they were located. */
-function valuesOf({ weights, moments }: StateOf<TensorSource>): StageState {
+/** Checks the values in memory; those in files were checked when they were located. */
+function checkValues({ weights, moments }: StateOf<TensorSource>): void {
   const values = (tensors: ReadonlyMap<string, TensorSource>) =>
     new Map(
       [...tensors].filter((one): one is [string, Float32Array] => one[1] instanceof Float32Array),
     );
-  return { weights: values(weights), moments: values(moments) };
-}
-
-function checkValues(state: StageState): void {
+  const state = { weights: values(weights), moments: values(moments) };
   checkFinite(state, "resume");
   for (const [name, values] of state.moments) {
     const isRight = !areSquares(name) || values.every((value) => value >= 0);
@@ -89,7 +79,7 @@ const OF_ANOTHER = "; are they of another model?";
 /** Checks that the tensors are exactly the expected ones, with their shapes. */
 export function checkTensors(
   what: string,
-  expected: readonly Expected[],
+  expected: readonly NamedShape[],
   received: ReadonlyMap<string, TensorSource>,
   shapes?: ReadonlyMap<string, readonly number[]>,
 ): void {

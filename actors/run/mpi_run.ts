@@ -76,13 +76,6 @@ async function joinWatched(options: MpiRunOptions, asked: Facts = {}): Promise<W
   return { job, watch };
 }
 
-/** Leaves the job, as `leaving` does it. */
-async function leave({ watch }: WatchedJob, leaving: () => Promise<void>): Promise<void> {
-  watch?.tell("leaving");
-  await leaving();
-  watch?.close();
-}
-
 /** True if one of its ranks does not answer: MPI cannot be closed without it. */
 let isLost = false;
 
@@ -97,12 +90,15 @@ export function abandonJob(): void {
  * @param facts the options of the run, which must be equal on all ranks.
  */
 export async function lead(options: MpiRunOptions, facts?: Facts) {
-  const isOutermost = joined === undefined, joint = await join(options, facts);
+  const isOutermost = joined === undefined, { job, watch } = await join(options, facts);
   return {
     /** Rejects when the job is lost. */
-    lost: joint.job.lost,
+    lost: job.lost,
     async [Symbol.asyncDispose]() {
-      if (isOutermost && !isLost) await leave(joint, joint.job.close);
+      if (!isOutermost || isLost) return;
+      watch?.tell("leaving");
+      await job.close();
+      watch?.close();
     },
   };
 }

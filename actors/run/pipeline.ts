@@ -168,26 +168,6 @@ const heapLimitOf = (options: EngineOptions, isolate: PlaceName) =>
 const isReadable = ({ journal, system, freezes }: EngineOptions) =>
   !journal && (!system || freezes === true);
 
-function supervisorInit(
-  options: EngineOptions,
-  isolate: PlaceName,
-  fault: WorkerFault | undefined,
-): SupervisorInit {
-  const { schedule, sync, clip, worker, verification } = options;
-  return {
-    workers: workerInits(options, isolate, fault),
-    heapLimitMb: heapLimitOf(options, isolate),
-    isolate,
-    injectionLimit: UPDATE_POLICIES[schedule.updates].inFlight(schedule),
-    eagerStages: eagerStages(schedule, sync),
-    updates: schedule.updates,
-    clip,
-    freezes: options.freezes && isReadable(options),
-    verifies: verification !== undefined,
-    ...worker && { worker },
-  };
-}
-
 /** A supervisor with its workers. */
 class PipelineEngine implements Engine {
   readonly ahead: number;
@@ -354,8 +334,20 @@ export async function openPipeline(
   fault?: WorkerFault,
   homes?: Homes,
 ): Promise<Engine> {
-  const whole = supervisorInit(options, isolate, fault);
-  const init = homes ? await homes.start(whole, Math.max(options.stallMs, START_MS)) : whole;
+  const { schedule, sync, clip, worker, verification, stallMs } = options;
+  const whole: SupervisorInit = {
+    workers: workerInits(options, isolate, fault),
+    heapLimitMb: heapLimitOf(options, isolate),
+    isolate,
+    injectionLimit: UPDATE_POLICIES[schedule.updates].inFlight(schedule),
+    eagerStages: eagerStages(schedule, sync),
+    updates: schedule.updates,
+    clip,
+    freezes: options.freezes && isReadable(options),
+    verifies: verification !== undefined,
+    ...worker && { worker },
+  };
+  const init = homes ? await homes.start(whole, Math.max(stallMs, START_MS)) : whole;
   const engine = new PipelineEngine(options, init, homes);
   await engine.start();
   return engine;
@@ -371,7 +363,9 @@ export async function openEngine(
   onLost?: RecoveryOptions["onLost"],
   onResize: Hosts["onResize"] = () => {},
 ): Promise<Recovery> {
-  const prepared = run.mpi ? await onRanks(run, run.mpi) : run;
+  const { mpi } = run;
+  const ranks = mpi && await rankTransport(mpi, mpi.ranks, columnsOf(run, mpi.ranks));
+  const prepared = ranks ? { ...run, isolation: ranks.name, transport: ranks } : run;
   const { runtime, model: { parameters }, checkpoint, lent, hasSpare } = prepared,
     isSerial = runtime === "serial";
   const isolate = runtime === "local" ? "local" : prepared.isolation;
@@ -406,15 +400,6 @@ export async function openEngine(
     onLost,
     ...prepared.freezes && { hosts },
   });
-}
-
-/** Returns a run with the transport to its ranks. */
-async function onRanks(
-  run: PreparedRun,
-  mpi: NonNullable<PreparedRun["mpi"]>,
-): Promise<PreparedRun> {
-  const transport = await rankTransport(mpi, mpi.ranks, columnsOf(run, mpi.ranks));
-  return { ...run, isolation: transport.name, transport };
 }
 
 /** Returns for each stage the rank of each copy, if MPI adds their gradients. */

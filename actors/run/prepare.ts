@@ -256,20 +256,15 @@ function checkSameSize(
 }
 
 /** Returns the definition that reads the schedule options; your own lists read none. */
-function readerOf(
-  asked: NonNullable<RunOptions["schedule"]>,
-): Pick<ScheduleDefinition, "name" | "reads"> {
+function readerOf(asked: Choice["schedule"]): Pick<ScheduleDefinition, "name" | "reads"> {
   if (typeof asked === "string") return { ...findSchedule(asked), name: asked };
   if (isDefinition(asked)) return asked;
   const { name } = asked;
   return scheduleNames().includes(name) ? { ...findSchedule(name), name } : { name, reads: [] };
 }
 
-function isDefinition(
-  asked: NonNullable<RunOptions["schedule"]>,
-): asked is ScheduleDefinition {
-  return typeof asked !== "string" && "create" in asked;
-}
+const isDefinition = (asked: Choice["schedule"]): asked is ScheduleDefinition =>
+  typeof asked !== "string" && "create" in asked;
 
 /** Returns the options that must be equal in every process: words, numbers, and records of them. */
 export function optionFacts(options: TrainOptions): Facts {

@@ -16,7 +16,7 @@ import type { ObserverSpec } from "../runtime/mod.ts";
 import { beginJournal, packageVersion } from "../simulation/journal_writer.ts";
 import type { RunJournal, RunOptions } from "../options/train_options.ts";
 import { tryToRemove } from "../checkpoints/lock.ts";
-import { BLACK_BOX, type BoxFacts, type BoxLayout, layOut, makeBox } from "./black_box.ts";
+import { BLACK_BOX, layOut, makeBox } from "./black_box.ts";
 import { type EngineOptions, gradientBytes } from "./engine.ts";
 import { outputBytes } from "./memory.ts";
 
@@ -149,7 +149,10 @@ const BOX_FLOPS = 1e8;
  * @param args Arguments of `troupe train` that repeat the run; undefined for a script.
  * @throws {RangeError} when a black box is requested that could not be replayed.
  */
-export function openBlackBox(run: BoxedRun, args: readonly string[] | undefined) {
+export function openBlackBox(
+  run: BoxedRun,
+  args: readonly string[] | undefined,
+): OpenBlackBox | undefined {
   const { out, blackBox, schedule, runtime, reduce, link, journal, system, replicas, resume } = run;
   if (blackBox === 0) return undefined;
   const problem = [
@@ -171,21 +174,12 @@ export function openBlackBox(run: BoxedRun, args: readonly string[] | undefined)
   const workers = replicas * schedule.workers, announce = run.announce ?? (() => {});
   const after = resume?.step ?? 0, steps = blackBox ?? BOX_STEPS, stepBytes = bytesOfStep(run);
   const facts = { package: packageVersion, workers, after, steps, stepBytes, train: args! };
-  const layout = layOut(join(out!, BLACK_BOX), facts);
+  const path = join(out!, BLACK_BOX), layout = layOut(path, facts);
   if (blackBox !== undefined && layout.slotBytes < stepBytes) {
     announce(
       `The black box has room for ${layout.slotBytes} bytes of a step of each worker, which gets up to ${stepBytes}; a replay computes the others again`,
     );
   }
-  return blackBoxAt(layout, facts, announce);
-}
-
-function blackBoxAt(
-  layout: BoxLayout,
-  facts: BoxFacts,
-  announce: (line: string) => void,
-): OpenBlackBox {
-  const { path } = layout;
   return {
     observer: {
       module: new URL("./black_box.ts", import.meta.url).href,

@@ -54,18 +54,8 @@ export function duration(seconds: number): string {
   return `${Math.floor(whole / 3600)}h${two(Math.floor(whole % 3600 / 60))}m`;
 }
 
-/** A line at the bottom of the terminal. Other output is printed above it. */
-interface Foot {
-  clear(): void;
-  draw(): void;
-}
-
-let foot: Foot | undefined;
-
-/** Sets or removes the line at the bottom of the terminal. */
-function setFoot(next: Foot | undefined): void {
-  foot = next;
-}
+/** The line at the bottom of the terminal. Other output is printed above it. */
+let foot: { clear(): void; draw(): void } | undefined;
 
 /** Prints lines to standard error, with control characters as numbers. */
 export function printError(line: string): void {
@@ -155,7 +145,7 @@ export function openStatusLine(): StatusLine {
     writeAll(Deno.stderr, CLEAR + text);
     [isDrawn, drawnAt] = [true, performance.now()];
   };
-  setFoot({ clear, draw });
+  foot = { clear, draw };
   // Deno.exit does not dispose.
   globalThis.addEventListener("unload", clear);
   return {
@@ -169,7 +159,7 @@ export function openStatusLine(): StatusLine {
     [Symbol.dispose]() {
       clearTimeout(timer);
       clear();
-      setFoot(undefined);
+      foot = undefined;
       globalThis.removeEventListener("unload", clear);
     },
   };

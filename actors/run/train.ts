@@ -257,6 +257,9 @@ function openFiles(
   return new RunWriter({ directory, facts, schedule, resume, overwrite, announce });
 }
 
+/** Options of a run with data, which are read before that is used. */
+type DataOptions = TrainOptions & Pick<RunOptions, "data">;
+
 /**
  * Builds a model from its definition, counts the steps of epochs, finds the checkpoint that `resume`
  * names, and sets the folder of checkpoints to `out`.
@@ -264,14 +267,8 @@ function openFiles(
  * @throws {TypeError} {@linkcode RangeError} {@linkcode SyntaxError} in one sentence for the user.
  */
 async function placeRun(given: TrainOptions): Promise<RunOptions> {
-  return await placeOne(given?.jobs ? withJobs(given) : given as DataOptions);
-}
-
-/** Options of a run with data, which are read before that is used. */
-type DataOptions = TrainOptions & Pick<RunOptions, "data">;
-
-async function placeOne(options: DataOptions): Promise<RunOptions> {
-  const { resume: named, checkpoint, announce, out: given } = readOptions(options);
+  const options = given?.jobs ? withJobs(given) : given as DataOptions;
+  const { resume: named, checkpoint, announce, out: folder } = readOptions(options);
   const { epochs: _, ...others } = options;
   const kept = keptData(options), own = checkpoint?.config ?? {};
   const config = kept ? { ...kept, ...encodeConfig(own) } : own;
@@ -279,9 +276,9 @@ async function placeOne(options: DataOptions): Promise<RunOptions> {
     ...{ ...others, steps: stepsOf(options), model: await modelOf(options) },
     ...kept && checkpoint && { checkpoint: { ...checkpoint, config } },
   };
-  if (typeof named !== "string" && given === undefined) return sized as RunOptions;
+  if (typeof named !== "string" && folder === undefined) return sized as RunOptions;
   const { overwrite, directory } = checkpoint ?? {};
-  let resume: RunOptions["resume"], out = given;
+  let resume: RunOptions["resume"], out = folder;
   if (typeof named === "string") {
     const path = runToResume(named, out);
     if (directory === undefined) out ??= runFolder(path);

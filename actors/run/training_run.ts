@@ -253,26 +253,21 @@ export class TrainingRun {
     return (isDue || keepBest === true && this.#progress.best?.step === step) && step < steps;
   }
 
-  /** @throws as {@linkcode stepEvent}. */
+  /**
+   * Notes the progress of a step, and what its workers hold.
+   *
+   * @throws as {@linkcode stepEvent}.
+   */
   #endStep(taken: TakenStep): Iterable<TrainEvent> {
-    const { step, lossScale } = this.#progress, data = this.data;
+    const { step, lossScale } = this.#progress, { data, prepared } = this;
     const events = data instanceof Jobs
       ? data.steps(taken)
-      : [stepEvent(this.prepared, step + 1, taken, lossScale)];
-    this.#note(taken);
-    return events;
-  }
-
-  /** Notes the progress of a step, and what its workers hold. */
-  #note({ request: { predictions }, outcome }: TakenStep): void {
-    const { isCommitted, peakActivations, weights: weightsHeld, memory } = outcome;
-    const taken = { isTaken: isCommitted, predictions };
-    this.#progress = nextProgress(this.#progress, taken, this.prepared.lossScale);
+      : [stepEvent(prepared, step + 1, taken, lossScale)];
+    const { request: { predictions }, outcome } = taken, { isCommitted: isTaken } = outcome;
+    const { peakActivations, weights: weightsHeld, memory } = outcome;
+    this.#progress = nextProgress(this.#progress, { isTaken, predictions }, prepared.lossScale);
     this.#usage = { peakActivations, weightsHeld, memory };
-  }
-
-  #measure(outputs: readonly Float32Array[], predictions: number) {
-    return measureSamples(outputs, this.prepared.metrics, predictions);
+    return events;
   }
 
   /**
@@ -285,7 +280,7 @@ export class TrainingRun {
     const batches = this.data.heldOut, { step } = this.#progress;
     const predictions = countPredictions(this.prepared, batches);
     const outputs = await this.engine.evaluate(batches);
-    const { losses, metrics } = this.#measure(outputs, predictions);
+    const { losses, metrics } = measureSamples(outputs, this.prepared.metrics, predictions);
     const loss = meanLoss(losses, predictions), measured = metrics && { metrics };
     if (!Number.isFinite(loss)) {
       const what = `evaluate after step ${step}: the loss`;

@@ -90,13 +90,11 @@ async function existingFolder(path: string): Promise<string> {
  *
  * @param left state of the disk after the error.
  */
-export const diskError = (path: string, cause: unknown, left: string): Error =>
-  new Error(
-    `Cannot write ${path}: its disk must have room and let itself be written to, received ${
-      (cause as Error).message
-    }; ${left}`,
-    { cause },
-  );
+export function diskError(path: string, cause: unknown, left: string): Error {
+  const must = "its disk must have room and let itself be written to";
+  const received = `${(cause as Error).message}; ${left}`;
+  return new Error(`Cannot write ${path}: ${must}, received ${received}`, { cause });
+}
 
 /** A file of tensors, with the place of each. */
 export interface PlacedFile extends ManifestEntry {

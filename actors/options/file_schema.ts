@@ -119,10 +119,10 @@ export function checkData<S extends v.GenericSchema>(
   const isText = message.startsWith(ONE_OF) && typeof input === "string";
   const meant = isText ? suggest(input, message.slice(ONE_OF.length).split(", ")) : "";
   const Default = kind === "schema" && !isText ? TypeError : RangeError;
+  const what = type === "raw_check" ? `every key${field && " of "}` : field ? "" : "it";
+  const received = describeValue(input) + meant;
   throw new (Kind ?? Default)(
-    `${cannot}: ${
-      type === "raw_check" ? `every key${field && " of "}` : field ? "" : "it"
-    }${field} must be ${message}, received ${describeValue(input)}${meant}`,
+    `${cannot}: ${what}${field} must be ${message}, received ${received}`,
   );
 }
 

@@ -158,11 +158,9 @@ function scaledTo(facts: LayerFacts, cost: LayerCost, scaled: Set<string>): Foun
   const backward = ratio(facts.backwardFlops, cost.backwardFlops);
   if (distance(facts, cost) > 0) {
     const { kind, microBatch, recompute } = cost;
-    scaled.add(
-      `${kind}: ${forward.toPrecision(3)} times the forward and ${
-        backward.toPrecision(3)
-      } times the backward of ${microBatch} samples, recompute ${recompute}`,
-    );
+    const [one, other] = [forward, backward].map((times) => `${times.toPrecision(3)} times the`);
+    const of = `of ${microBatch} samples, recompute ${recompute}`;
+    scaled.add(`${kind}: ${one} forward and ${other} backward ${of}`);
   }
   return mapFields(
     foundOf(cost),

@@ -227,11 +227,10 @@ export function sizesOf(space: Omit<PlanSpace, "recompute" | "precision">): Size
   const fixed = space.microBatch === undefined
     ? ""
     : ` times the micro-batch ${space.microBatch.join(" or ")}`;
-  throw new RangeError(
-    `Cannot plan a batch of ${batch} for ${devices} devices: it must be a multiple of the replicas${fixed}, of which there are at least ${least} since a pipeline has at most ${
-      depths.at(-1)
-    } workers, received ${batch}`,
-  );
+  const most = `since a pipeline has at most ${depths.at(-1)} workers`;
+  const must =
+    `it must be a multiple of the replicas${fixed}, of which there are at least ${least}`;
+  throw refusal(`plan a batch of ${batch} for ${devices} devices`, `${must} ${most}`, batch);
 }
 
 type SizedSpace = Omit<PlanSpace, "recompute" | "precision">;

@@ -506,7 +506,7 @@ class PlanSearch {
   }
 
   /** Returns the error for a search without a result. */
-  #nothing(large: readonly Placed[]): RangeError {
+  #nothing(large: readonly Placed[]): Error {
     const { devices, batch } = this.space;
     let least: { candidate: Candidate; bytes: number } | undefined;
     for (const { candidate, leastBytes } of large.toSorted((a, b) => a.leastBytes - b.leastBytes)) {
@@ -516,20 +516,15 @@ class PlanSearch {
       if (bytes !== undefined && bytes < (least?.bytes ?? Infinity)) least = { candidate, bytes };
     }
     if (!least) {
-      return new RangeError(
-        `Cannot plan a batch of ${batch} for ${devices} devices: there must be a run that can be trained, received none: ${
-          this.#reasons()[0] ?? "no schedule serves them"
-        }`,
-      );
+      const cannot = `plan a batch of ${batch} for ${devices} devices`;
+      const none = `none: ${this.#reasons()[0] ?? "no schedule serves them"}`;
+      return refusal(cannot, "there must be a run that can be trained", none);
     }
-    const { candidate, bytes } = least;
-    return new RangeError(
-      `Cannot plan within the memory limit: it must be at least ${
-        mebibytes(bytes)
-      } a worker (with ${describeCandidate(candidate)}), received ${
-        mebibytes(this.#limit, Math.floor)
-      }, ${mebibytes(bytes - this.#limit)} too little`,
-    );
+    const { candidate, bytes } = least, what = describeCandidate(candidate);
+    const must = `it must be at least ${mebibytes(bytes)} a worker (with ${what})`;
+    const missing = `${mebibytes(bytes - this.#limit)} too little`;
+    const received = `${mebibytes(this.#limit, Math.floor)}, ${missing}`;
+    return refusal("plan within the memory limit", must, received);
   }
 }
 

@@ -205,12 +205,9 @@ export class RunData {
     this.#steps = takeSteps(data, { microBatches, done, kept, dropLast, check, watch });
     this.#step = done;
     this.#state = kept;
-    if (isSource(data) || done * microBatches < DROPPED_TOLD) return;
-    announce(
-      `The data has no from: ${
-        done * microBatches
-      } micro-batches are made and dropped before step ${done + 1}.`,
-    );
+    const dropped = done * microBatches, when = `before step ${done + 1}`;
+    if (isSource(data) || dropped < DROPPED_TOLD) return;
+    announce(`The data has no from: ${dropped} micro-batches are made and dropped ${when}.`);
   }
 
   /** State of the data after the steps that were asked for, as a checkpoint keeps it. */

@@ -49,11 +49,8 @@ export class TooFewWorkersError extends Error {
 
   /** Makes an error with the loss, and the numbers of workers. */
   constructor(lost: WorkerLost, minWorkers: number) {
-    super(
-      `Cannot continue: there must be ${minWorkers} workers, received ${
-        lost.remains!.workers
-      }; ${lost.message}`,
-    );
+    const must = `there must be ${minWorkers} workers, received ${lost.remains!.workers}`;
+    super(`Cannot continue: ${must}; ${lost.message}`);
   }
 }
 

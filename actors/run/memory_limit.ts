@@ -210,9 +210,8 @@ function assertTensors(run: PlacedRun): void {
     (compiled) => largestTensor(compiled, name).byteLength,
     "take a smaller model",
   );
-  const must = `each tensor must fit into its largest buffer, ${
-    mebibytes(tensorBytes, Math.floor)
-  }`;
+  const room = mebibytes(tensorBytes, Math.floor);
+  const must = `each tensor must fit into its largest buffer, ${room}`;
   const received = `${mebibytes(tensor.byteLength)} for ${tensor.name}; ${advice}`;
   throw refusal(`train on ${where}`, must, received);
 }

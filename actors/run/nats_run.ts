@@ -102,15 +102,10 @@ export async function gatherHosts(
 }
 
 /** Another attempt may succeed: EX_TEMPFAIL of sysexits.h. */
-const tooFew = (workers: number, joinMs: number, there: number) =>
-  Object.assign(
-    new Error(
-      `Cannot train: the hosts that join within ${
-        joinMs / 1000
-      } s must be at least ${workers}, received ${there}`,
-    ),
-    { exitCode: 75 },
-  );
+function tooFew(workers: number, joinMs: number, there: number) {
+  const must = `the hosts that join within ${joinMs / 1000} s must be at least ${workers}`;
+  return Object.assign(new Error(`Cannot train: ${must}, received ${there}`), { exitCode: 75 });
+}
 
 /** Options of {@linkcode lendHost}. */
 interface LendOptions extends MeetingPlace {

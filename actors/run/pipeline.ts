@@ -241,9 +241,8 @@ class PipelineEngine implements Engine {
     if (wrong.length === 0) return;
     const workers = wrong.map(({ stage, rank }) => `worker-${copies[stage]![rank]!.worker}`);
     const must = `weights and moments of stage ${wrong[0]!.stage} must be equal in all copies`;
-    const message = `Cannot trust the state: ${must}, received others on ${
-      [...new Set(workers)].join(" and ")
-    }`;
+    const received = `others on ${[...new Set(workers)].join(" and ")}`;
+    const message = `Cannot trust the state: ${must}, received ${received}`;
     throw new WorkerLostError({ worker: workers[0]!, kind: "exit", message, isWedged: false });
   }
 

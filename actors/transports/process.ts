@@ -292,11 +292,10 @@ function permissionFlags(): string[] {
     return [state === "denied" ? `${name} denied` : `${name} not granted as a whole`];
   });
   if (problems.length > 0) {
-    throw new Deno.errors.NotCapable(
-      `Cannot start a process: it gets the permissions of this program, of which ${
-        NEEDED.join(", ")
-      } must be granted as a whole and none be denied in part, received ${problems.join(", ")}`,
-    );
+    const whole = `${NEEDED.join(", ")} must be granted as a whole and none be denied in part`;
+    const must = `it gets the permissions of this program, of which ${whole}`;
+    const received = problems.join(", ");
+    throw new Deno.errors.NotCapable(`Cannot start a process: ${must}, received ${received}`);
   }
   if (kinds.every(({ state }) => state === "granted")) return ["-A"];
   return kinds.filter(({ state }) => state !== "prompt").map(({ name, state }) =>

@@ -152,10 +152,8 @@ async function orGiveUp<T>(opened: Promise<T>, ranks: number, joinMs: number): P
     return await deadline(opened, joinMs);
   } catch (error) {
     if (!(error instanceof DOMException)) throw error;
-    throw new Error(
-      `Cannot join the job: all of its ${ranks} ranks must open MPI within ${
-        joinMs / 1000
-      } s, received fewer; look at what the others have said`,
-    );
+    const must = `all of its ${ranks} ranks must open MPI within ${joinMs / 1000} s`;
+    const received = "fewer; look at what the others have said";
+    throw new Error(`Cannot join the job: ${must}, received ${received}`);
   }
 }

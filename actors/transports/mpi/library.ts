@@ -184,15 +184,15 @@ export function loadMpi(library: string, abi: AbiName): Functions {
   } catch (error) {
     if (error instanceof Deno.errors.NotCapable) throw error;
     const { message } = error as Error, isLoaded = message.startsWith("Failed to register symbol");
-    throw new Error(
-      `Cannot use MPI on ${Deno.hostname()}: the launcher is ${
-        NAMES[abi]
-      }, whose library must be there, received ${library}, which ${
-        isLoaded
-          ? "has not all functions of MPI"
-          : `does not load (${message.replaceAll("Could not open library: ", "")})`
-      }; on Debian, apt-get install ${PACKAGES[abi]}, or name another with --mpi-library`,
-    );
+    const must = `the launcher is ${NAMES[abi]}, whose library must be there`;
+    const problem = isLoaded
+      ? "has not all functions of MPI"
+      : `does not load (${message.replaceAll("Could not open library: ", "")})`;
+    const remedy = `on Debian, apt-get install ${
+      PACKAGES[abi]
+    }, or name another with --mpi-library`;
+    const cannot = `Cannot use MPI on ${Deno.hostname()}`;
+    throw new Error(`${cannot}: ${must}, received ${library}, which ${problem}; ${remedy}`);
   }
 }
 
@@ -352,10 +352,9 @@ export function openMpi({ abi, library = LIBRARIES[abi], ranks }: MpiOptions): M
   const call = loadMpi(library, abi), version = versionOf(call);
   const isOpenMpi = version.startsWith("Open MPI");
   if (isOpenMpi !== (abi === "openmpi")) {
+    const must = `the library must be that of the launcher, ${NAMES[abi]}`;
     throw new Error(
-      `Cannot use MPI: the library must be that of the launcher, ${
-        NAMES[abi]
-      }, received ${library}, which is ${version}; start the ranks with its own launcher, or give the right library with --mpi-library`,
+      `Cannot use MPI: ${must}, received ${library}, which is ${version}; start the ranks with its own launcher, or give the right library with --mpi-library`,
     );
   }
   if (call.MPI_Init_thread(null, null, FUNNELED, new Uint8Array(4)) !== 0) {

@@ -67,10 +67,9 @@ export function notifierAddresses(ranks: readonly RankNetworks[]): readonly stri
     const other = hosts.get(address) ?? rank;
     hosts.set(address, other);
     if (ranks[other]!.host === ranks[rank]!.host) continue;
+    const received = `${address} from ranks ${other} and ${rank} (${described(ranks[rank]!)})`;
     throw new JobRefusal(
-      `Cannot join ranks on several hosts: each host must have an address of its own, received ${address} from ranks ${other} and ${rank} (${
-        described(ranks[rank]!)
-      })`,
+      `Cannot join ranks on several hosts: each host must have an address of its own, received ${received}`,
     );
   }
   return addresses;
@@ -86,21 +85,15 @@ function addressWanted(
   const found = own.addresses.find(({ name }) => name === wanted) ??
     own.addresses.find((one) => addressOf(one) === wanted) ??
     (wanted.includes("/") ? addressIn(own, wanted) : undefined);
-  const must = (what: string, received: string) =>
-    new JobRefusal(
-      `Cannot use --mpi-interface ${wanted}: it must be ${what}, received ${received} (${
-        described(own)
-      })`,
-    );
-  if (!found) {
-    throw must(
-      "an interface, an address or a network of each rank",
-      `none on rank ${rank}`,
-    );
-  }
+  const refuse = (right: string, what: string) => {
+    const received = `${what} on rank ${rank} (${described(own)})`;
+    const must = `it must be ${right}, received ${received}`;
+    return new JobRefusal(`Cannot use --mpi-interface ${wanted}: ${must}`);
+  };
+  if (!found) throw refuse("an interface, an address or a network of each rank", "none");
   const address = addressOf(found);
   if (isOneHost || !isLoopback(address)) return address;
-  throw must("an address that other hosts reach", `${address} on rank ${rank}`);
+  throw refuse("an address that other hosts reach", address);
 }
 
 /**
@@ -117,12 +110,9 @@ function sharedNetwork(ranks: readonly RankNetworks[]): string {
   const names = new Set(shared.map(({ name }) => name));
   if (names.size === 1) return shared[0]!.cidr;
   const other = ranks.find(({ host }) => host !== first.host)!;
+  const received = `${names.size || "none"} (${described(first)}; ${described(other)})`;
   throw new JobRefusal(
-    `Cannot join ranks on several hosts: there must be one network in which every host has an address, received ${
-      names.size || "none"
-    } (${described(first)}; ${
-      described(other)
-    }); name an interface or a network with --mpi-interface`,
+    `Cannot join ranks on several hosts: there must be one network in which every host has an address, received ${received}; name an interface or a network with --mpi-interface`,
   );
 }
 

@@ -213,5 +213,5 @@ export { decodeFrame, type EncodedFrame, encodeFrame } from "./transports/codec.
 export { type ServedIsolate, serveIsolate } from "./transports/serve.ts";
 export { type FrameSink, type FrameSource, Outbox, receiveFrames } from "./transports/stream.ts";
 export { createSystem } from "./transports/system.ts";
-export type { StageState } from "../kernels/internal.ts";
+export type { JobShare, LoraOptions, StageState } from "../kernels/internal.ts";
 export type { KernelModule } from "./pipeline/stage_copies.ts";

@@ -49,6 +49,7 @@ import {
   newFiles,
   type PlacedFile,
   placedState,
+  type Snapshot,
   statesByFile,
   writeFolder,
   writeJson,
@@ -375,10 +376,7 @@ export async function writeShard(
  */
 export async function writeShards(
   directory: string,
-  { step, config }: {
-    readonly step: number;
-    readonly config: Readonly<Record<string, unknown>>;
-  },
+  { step, config }: Omit<Snapshot, "state">,
   write: (folder: string) => Promise<readonly WrittenShard[]>,
 ): Promise<WrittenCheckpoint> {
   let failure: unknown, shards: readonly WrittenShard[] = [];

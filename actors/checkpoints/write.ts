@@ -411,6 +411,16 @@ export async function replaceFile(
 export const removeIfThere = (disk: Disk, path: string): Promise<boolean> =>
   disk.remove(path).then(() => true, ifMissing(false));
 
+/** Contents of a checkpoint. */
+export interface Snapshot {
+  /** Optimizer steps done. */
+  readonly step: number;
+  /** Weights and moments, which do not change until all of them have been read. */
+  readonly state: HeldState;
+  /** The configuration of the run. */
+  readonly config: Readonly<Record<string, unknown>>;
+}
+
 /** A complete checkpoint, with the places of its tensors. */
 export interface WrittenCheckpoint {
   /** Its folder. */
@@ -428,11 +438,7 @@ export interface WrittenCheckpoint {
  */
 export async function writeHeld(
   directory: string,
-  { step, state, config }: {
-    readonly step: number;
-    readonly state: HeldState;
-    readonly config: Readonly<Record<string, unknown>>;
-  },
+  { step, state, config }: Snapshot,
   disk: Disk = Deno,
 ): Promise<WrittenCheckpoint> {
   let failure: unknown;

@@ -67,15 +67,8 @@ const COMPUTED_MAX = 2 ** 20;
 /** Steps of a run, buckets of a chunk and the like: nothing is allocated for them. */
 export const COUNT_MAX = 2 ** 31 - 1;
 
-/** Numbers that determine the size of a run. */
-interface RunSizes {
-  /** Workers of a pipeline. */
-  readonly workers: number;
-  /** Micro-batches of a step and a replica. */
-  readonly microBatches: number;
-  /** Data-parallel replicas. */
-  readonly replicas: number;
-}
+/** Workers of a pipeline, micro-batches of a step and a replica, and data-parallel replicas. */
+type RunSizes = Readonly<Record<"workers" | "microBatches" | "replicas", number>>;
 
 /**
  * Refuses sizes that are too large, each for itself or together.

@@ -14,6 +14,7 @@ import type {
   Recompute,
   StateOf,
 } from "../../kernels/mod.ts";
+import type { LoraOptions } from "../../kernels/internal.ts";
 import {
   type ListPolicy,
   type Schedule,
@@ -293,11 +294,7 @@ export interface TrainOptions {
    * `target`, such as `c_attn`, gets α/r·BA added to its weight (LoRA, Hu et al. 2021). `alpha` is
    * `rank` by default. A depends on the seed, B begins with zeros. Default: none.
    */
-  readonly lora?: {
-    readonly rank: number;
-    readonly alpha?: number | undefined;
-    readonly target: readonly string[];
-  } | undefined;
+  readonly lora?: LoraOptions | undefined;
   /**
    * Folder of an adapter in PEFT's format, from which training begins: its A and B, and its settings
    * if `lora` is not given. Default: none.
@@ -315,7 +312,7 @@ export interface TrainOptions {
       readonly name: string;
       readonly data: Data;
       /** Default: that of the run. */
-      readonly lora?: TrainOptions["lora"];
+      readonly lora?: LoraOptions | undefined;
       /** Folder of an adapter in PEFT's format, from which it begins. Default: none. */
       readonly adapter?: string | undefined;
       /** Default: that of the run. */

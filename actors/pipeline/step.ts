@@ -11,7 +11,7 @@
  */
 
 import type { Batch, DropoutKey, StageMemory, StageProgram } from "../../kernels/mod.ts";
-import { shareOf } from "../../kernels/internal.ts";
+import { type JobShare, shareOf } from "../../kernels/internal.ts";
 import {
   type Action,
   ActionList,
@@ -71,18 +71,7 @@ export interface StepRequest {
   /** The factor of the loss that keeps FP16 gradients from vanishing. */
   readonly lossScale: number;
   /** The parts of jobs, each with its own optimizer step; absent if the run has no jobs. */
-  readonly jobs?:
-    | readonly (Pick<StepRequest, "update" | "learningRate" | "predictions"> & {
-      /** The job. */
-      readonly name: string;
-      /** Global id of its first micro-batch; the others follow. */
-      readonly first: number;
-      /** Number of its micro-batches. */
-      readonly count: number;
-      /** Key of its dropout, apart from micro-batches. */
-      readonly dropout: StepDropout;
-    })[]
-    | undefined;
+  readonly jobs?: readonly JobShare[] | undefined;
 }
 
 /** A result that was wrong, found by the verification of a step. */

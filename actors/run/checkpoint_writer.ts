@@ -20,20 +20,13 @@ import {
 } from "../checkpoints/markers.ts";
 import { writeShards, type WrittenShard } from "../checkpoints/read.ts";
 import { type HeldState, type PlacedTensor, readPieces } from "../checkpoints/tensors.ts";
-import { writeHeld, type WrittenCheckpoint } from "../checkpoints/write.ts";
+import { type Snapshot, writeHeld, type WrittenCheckpoint } from "../checkpoints/write.ts";
 import { assertFinite } from "../gradients/commit.ts";
 import type { RunOptions } from "../options/train_options.ts";
 import { launchName } from "../transports/mpi/launch_watch.ts";
 
-/** Contents of a checkpoint. */
-interface Snapshot {
-  readonly step: number;
-  /** Weights and moments, which do not change until all of them have been read. */
-  readonly state: HeldState;
-  readonly config: Readonly<Record<string, unknown>>;
-  /** Best evaluation so far, if its checkpoint is kept. */
-  readonly best?: Pick<Best, "step" | "loss"> | undefined;
-}
+/** Contents of a checkpoint, and the best evaluation so far if its checkpoint is kept. */
+type SnapshotAndBest = Snapshot & { readonly best?: Pick<Best, "step" | "loss"> | undefined };
 
 /** Writes the checkpoints of a run. */
 export class CheckpointWriter {
@@ -72,7 +65,7 @@ export class CheckpointWriter {
    * @throws {Error} when a tensor cannot be read, or the disk fails before all have been read.
    */
   async begin(
-    { step, state, config, best }: Snapshot,
+    { step, state, config, best }: SnapshotAndBest,
     whole: (state: StateOf<PlacedTensor>) => void = () => {},
   ): Promise<void> {
     this.#isOver = false;
@@ -110,7 +103,7 @@ export class CheckpointWriter {
    * @throws {Error} when a shard or the checkpoint cannot be written.
    */
   async shards(
-    { step, config, best }: Omit<Snapshot, "state">,
+    { step, config, best }: Omit<SnapshotAndBest, "state">,
     write: (folder: string) => Promise<readonly WrittenShard[]>,
   ): Promise<StateOf<PlacedTensor>> {
     const writeAll = () => writeShards(this.folder.directory, { step, config }, write);
@@ -139,7 +132,7 @@ export class CheckpointWriter {
 
   /** Writes the folder of a step. Removes unfinished folders before, and old ones after. */
   async #replaceOld(
-    { step, best }: Pick<Snapshot, "step" | "best">,
+    { step, best }: Pick<SnapshotAndBest, "step" | "best">,
     write: () => Promise<WrittenCheckpoint>,
   ): Promise<TrainEvent[]> {
     const { folder: { directory, keep }, disk } = this;

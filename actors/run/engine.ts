@@ -46,9 +46,7 @@ import {
   type StepOutcome,
   type StepRequest,
   UPDATE_POLICIES,
-  type Verification,
 } from "../pipeline/step.ts";
-import type { KernelModule } from "../pipeline/stage_copies.ts";
 import type { WorkerFault, WorkerInit } from "../pipeline/worker_state.ts";
 import type { ObserverSpec, PlaceName, Transport } from "../runtime/mod.ts";
 import type { CheckedOptions } from "../options/train_table.ts";
@@ -94,35 +92,27 @@ export interface Engine {
 }
 
 /** Options of an engine. */
-export interface EngineOptions extends
-  PlanOptions,
-  Pick<
-    CheckedOptions,
-    | ("sync" | "reduce" | "coarsening" | "clip" | "link" | "buddy" | "supervisor" | "worker")
-    | ("heapLimitMb" | "stallMs" | "transport" | "system")
-  > {
+export interface EngineOptions
+  extends
+    PlanOptions,
+    Pick<WorkerInit, "halves" | "kernels" | "stage" | "verification" | "isTraced">,
+    Pick<
+      CheckedOptions,
+      | ("sync" | "reduce" | "coarsening" | "clip" | "link" | "buddy" | "supervisor" | "worker")
+      | ("heapLimitMb" | "stallMs" | "transport" | "system")
+    > {
   /** The compiled model; for half a micro-batch where the schedule runs backwards in halves. */
   readonly model: ModelProgram;
   /** First weights by name, and moments where a run is resumed, or where they come from. */
   readonly state: StateOf<TensorSource>;
-  /** Runs of the kernels for each micro-batch: 2 where backwards run in halves. */
-  readonly halves: 1 | 2;
   /** Devices that the workers use in turn; an engine without workers uses the first. */
   readonly devices: readonly [DeviceChoice, ...DeviceChoice[]];
-  /** The module whose kernels run the stages. Default: those of the device. */
-  readonly kernels?: KernelModule | undefined;
   /** True if each worker writes a shard of a checkpoint. Default false. */
   readonly isSharded?: boolean | undefined;
-  /** Storage and optimizer of the stages. */
-  readonly stage: StageOptions;
   /** True if the survivors of a lost worker freeze, so that the run moves to them. */
   readonly freezes?: boolean | undefined;
-  /** Options of the verification. Default: results are not verified. */
-  readonly verification?: Verification | undefined;
   /** Receives a line for each step that is repeated because its results are in doubt. */
   readonly onDoubt?: ((line: string) => void) | undefined;
-  /** True to report the times of all actions. */
-  readonly isTraced: boolean;
   /** Writes the journal or the black box of the run. */
   readonly observer?: ObserverSpec | undefined;
   /** The journal, for which messages must carry all values. */

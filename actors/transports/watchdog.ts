@@ -7,16 +7,13 @@
  */
 
 import { Heartbeat } from "../runtime/isolate.ts";
-import { type Address, beatOf, connect, removeOrphaned, type Rendezvous } from "./rendezvous.ts";
+import type { Orders } from "./process.ts";
+import { beatOf, connect, removeOrphaned } from "./rendezvous.ts";
 import type { WorkerScope } from "./serve.ts";
 
 /** Data that the watchdog needs to report activity to the root. */
-export interface WatchdogTick {
+export interface WatchdogTick extends Orders {
   readonly heartbeat: SharedArrayBuffer;
-  readonly rendezvous: Rendezvous;
-  readonly root: Address;
-  /** The number of the isolate. */
-  readonly isolate: number;
 }
 
 /** Milliseconds from one beat to the next. */

@@ -561,20 +561,17 @@ const MAX_ARGUMENTS = 256, MAX_ARGUMENT_LENGTH = 4096, MAX_WORKERS = 1024;
 
 /** Returns the facts of a head; undefined for invalid ones. */
 function readFacts(text: Uint8Array): BoxFacts | undefined {
-  try {
+  return resultOr(() => {
     const facts = JSON.parse(new TextDecoder().decode(text)) as BoxFacts;
-    const isCount = (value: number, most = Number.MAX_SAFE_INTEGER) =>
-      Number.isSafeInteger(value) && value >= 0 && value <= most;
+    const isCount = (value: number, least = 0, most = Number.MAX_SAFE_INTEGER) =>
+      Number.isSafeInteger(value) && value >= least && value <= most;
     const { package: version, train, after, workers, steps, stepBytes } = facts;
-    const isRight = typeof version === "string" && train.length <= MAX_ARGUMENTS &&
-      train.every((one) => typeof one === "string" && one.length <= MAX_ARGUMENT_LENGTH) &&
-      isCount(after) && isCount(workers, MAX_WORKERS) && workers > 0 && isCount(steps) &&
-      steps > 0 &&
-      isCount(stepBytes);
+    const areCounts = isCount(workers, 1, MAX_WORKERS) && isCount(steps, 1) &&
+      [after, stepBytes].every((count) => isCount(count));
+    const isRight = typeof version === "string" && areCounts && train.length <= MAX_ARGUMENTS &&
+      train.every((one) => typeof one === "string" && one.length <= MAX_ARGUMENT_LENGTH);
     return isRight ? facts : undefined;
-  } catch {
-    return undefined;
-  }
+  }, undefined);
 }
 
 /** Returns a record without its message; undefined if it is invalid. */
@@ -614,30 +611,21 @@ function isSame({ type, digest }: BoxRecord, message: Message | undefined): bool
 
 /** Returns an encoded message; undefined if it is not whole. */
 function decode(bytes: Uint8Array<ArrayBuffer>): Message | undefined {
-  try {
+  return resultOr(() => {
     let at = HEAD + new DataView(bytes.buffer).getUint32(0, true);
-    const text = new TextDecoder().decode(bytes.subarray(HEAD, at));
+    const text = new TextDecoder().decode(bytes.subarray(HEAD, at)), arrays: unknown[] = [];
     const [, kinds] = JSON.parse(text) as [unknown, [kind: number, size: number][]];
-    const isSmall = ([, size]: [number, number]) => size < LARGE_BYTES, arrays: unknown[] = [];
-    for (
-      const [i, [kind, size]] of [...kinds.entries()].sort(([i, a], [j, b]) =>
-        +isSmall(b) - +isSmall(a) || i - j
-      )
-    ) {
+    const isSmall = ([, size]: [number, number]) => size < LARGE_BYTES;
+    // Small arrays are before large ones, each in order.
+    const inOrder = [...kinds.entries()].sort(([, a], [, b]) => +isSmall(b) - +isSmall(a));
+    for (const [i, [kind, size]] of inOrder) {
       const View = VIEWS[kind] as Uint8ArrayConstructor;
       arrays[i] = new View(bytes.slice(at, at += size).buffer);
     }
-    const [message] = JSON.parse(
-      text,
-      (_, item) =>
-        !item || typeof item !== "object" || !Object.hasOwn(item, "$")
-          ? item
-          : typeof item.$ === "number"
-          ? arrays[item.$]
-          : Number(item.$),
-    ) as [Message];
+    const [message] = JSON.parse(text, (_, item) => {
+      if (!item || typeof item !== "object" || !Object.hasOwn(item, "$")) return item;
+      return typeof item.$ === "number" ? arrays[item.$] : Number(item.$);
+    }) as [Message];
     return at === bytes.length ? message : undefined;
-  } catch {
-    return undefined;
-  }
+  }, undefined);
 }

@@ -5,7 +5,7 @@
  * @module
  */
 
-import type { CoreShare, Plan, RunMemory, StagePlan } from "../options/train_events.ts";
+import type { Plan, StagePlan } from "../options/train_events.ts";
 import type { ComputedOn } from "./devices.ts";
 import {
   type Batch,
@@ -227,13 +227,9 @@ function halved(model: Model, schedule: Schedule): Model {
 export function describePlan(
   compiled: CompiledRun,
   schedule: Schedule,
-  { runtime, on: { device, adapter, matrix }, share, replicas, run }: {
-    runtime: string;
-    on: ComputedOn;
-    share: CoreShare;
-    replicas: number;
-    run: RunMemory;
-  },
+  { runtime, on: { device, adapter, matrix }, share, replicas, run }:
+    & Pick<Plan, "runtime" | "share" | "replicas" | "run">
+    & { readonly on: ComputedOn },
 ): Plan {
   const { model, memory } = compiled;
   const total = model.costs.reduce((sum, cost) => sum + cost, 0);

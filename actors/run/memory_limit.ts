@@ -113,33 +113,40 @@ function changesOfTensors({ options: { model }, compiled, devices }: LargeRun): 
     : single;
 }
 
+/** A limit of the bytes of a run. */
+interface Limit {
+  readonly limit: number;
+  readonly cannot: string;
+  readonly must: string;
+  /** Returns the bytes that count towards the limit. */
+  readonly measure: (compiled: CompiledRun) => number;
+  /** Says where the bytes are. */
+  readonly received: (bytes: string) => string;
+  /** The advice if no change is sufficient. */
+  readonly otherwise: string;
+}
+
 /**
- * Returns the first change that brings a run within a limit; if there is none, the change that comes
- * closest.
- *
- * @param measure returns the bytes of a run that count towards the limit.
- * @param otherwise advice if no change is sufficient.
+ * Refuses a run beyond a limit, with the first change that brings it within; if there is none, the
+ * change that comes closest.
  */
-function advise(
-  { options, schedule, compiled, devices }: LargeRun,
-  changes: readonly Change[],
-  limit: number,
-  measure: (compiled: CompiledRun) => number,
-  otherwise: string,
-): string {
-  let flagsOfLeast: string | undefined, least = measure(compiled);
-  for (const { flags, options: changed, schedule: other } of changes) {
-    const [{ name }] = devices;
-    const bytes = measure(
+function assertFits(run: LargeRun, limits: Limit, changes: (run: LargeRun) => Change[]): void {
+  const { options, schedule, compiled, devices: [{ name }] } = run;
+  const { limit, cannot, must, measure, received, otherwise } = limits, bytes = measure(compiled);
+  if (bytes <= limit) return;
+  let least = bytes, advice = otherwise;
+  for (const { flags, options: changed, schedule: other } of changes(run)) {
+    const needed = measure(
       other
         ? planRun(compiled, other, name)
         : compileRun({ ...options, ...changed }, schedule, name),
     );
-    if (bytes <= limit) return `${flags} would need ${mebibytes(bytes)}`;
-    if (bytes < least) [flagsOfLeast, least] = [flags, bytes];
+    const isEnough = needed <= limit, what = `${flags} would need ${mebibytes(needed)}`;
+    if (needed < least) advice = isEnough ? what : `even ${what}: ${otherwise}`;
+    if (isEnough) break;
+    least = Math.min(least, needed);
   }
-  if (flagsOfLeast === undefined) return otherwise;
-  return `even ${flagsOfLeast} would need ${mebibytes(least)}: ${otherwise}`;
+  throw refusal(cannot, must, `${received(mebibytes(bytes))}; ${advice}`);
 }
 
 /** A run, where its actors are. */
@@ -201,19 +208,15 @@ function assertTensors(run: PlacedRun): void {
   const { where, tensorBytes } = devices.map(deviceLimits)
     .reduce((least, one) => one.tensorBytes < least.tensorBytes ? one : least);
   if (tensorBytes === Infinity) return;
-  const tensor = largestTensor(compiled, name);
-  if (tensor.byteLength <= tensorBytes) return;
-  const advice = advise(
-    run,
-    changesOfTensors(run),
-    tensorBytes,
-    (compiled) => largestTensor(compiled, name).byteLength,
-    "take a smaller model",
-  );
   const room = mebibytes(tensorBytes, Math.floor);
-  const must = `each tensor must fit into its largest buffer, ${room}`;
-  const received = `${mebibytes(tensor.byteLength)} for ${tensor.name}; ${advice}`;
-  throw refusal(`train on ${where}`, must, received);
+  assertFits(run, {
+    limit: tensorBytes,
+    cannot: `train on ${where}`,
+    must: `each tensor must fit into its largest buffer, ${room}`,
+    measure: (compiled) => largestTensor(compiled, name).byteLength,
+    received: (bytes) => `${bytes} for ${largestTensor(compiled, name).name}`,
+    otherwise: "take a smaller model",
+  }, changesOfTensors);
 }
 
 /** The workers of each device, those of all replicas. */
@@ -223,21 +226,17 @@ function workersByDevice({ devices, replicas, schedule }: PlacedRun): Map<Device
 }
 
 function assertAdapter(run: PlacedRun, device: DeviceChoice, workers: readonly number[]): void {
-  const { where, memoryBytes: limit } = deviceLimits(device), { compiled, schedule } = run;
-  const measure = ({ memory }: CompiledRun) =>
-    workers.reduce((sum, one) => sum + totalBytes(memory[one % schedule.workers]!.device), 0);
-  const bytes = measure(compiled);
-  if (bytes <= limit) return;
-  const advice = advise(
-    run,
-    changesOfMemory(run),
-    limit,
-    measure,
-    "take more adapters, a smaller micro-batch or a smaller model",
-  );
+  const { where, memoryBytes: limit } = deviceLimits(device), { schedule } = run;
   const who = workers.length === 1 ? `worker ${workers[0]}` : `workers ${workers.join(", ")}`;
-  const must = `what its workers hold must fit into its memory, ${mebibytes(limit, Math.floor)}`;
-  throw refusal(`train on ${where}`, must, `${mebibytes(bytes)} for ${who}; ${advice}`);
+  assertFits(run, {
+    limit,
+    cannot: `train on ${where}`,
+    must: `what its workers hold must fit into its memory, ${mebibytes(limit, Math.floor)}`,
+    measure: ({ memory }) =>
+      workers.reduce((sum, one) => sum + totalBytes(memory[one % schedule.workers]!.device), 0),
+    received: (bytes) => `${bytes} for ${who}`,
+    otherwise: "take more adapters, a smaller micro-batch or a smaller model",
+  }, changesOfMemory);
 }
 
 /** Refuses a run larger than this machine's memory, except GPU memory. */
@@ -265,17 +264,13 @@ function largest(memory: readonly WorkerMemory[], name: DeviceName): [WorkerMemo
  */
 export function assertMemory(limit: number | undefined, run: LargeRun): void {
   if (limit === undefined) return;
-  const { name } = run.devices[0];
-  const [{ worker, isBound }, bytes] = largest(run.compiled.memory, name);
-  if (bytes <= limit) return;
-  const advice = advise(
-    run,
-    changesOfMemory(run),
+  const { name } = run.devices[0], [{ worker, isBound }] = largest(run.compiled.memory, name);
+  assertFits(run, {
     limit,
-    ({ memory }) => largest(memory, name)[1],
-    "take more workers or a smaller micro-batch",
-  );
-  const must = `each worker must need at most ${mebibytes(limit)}`;
-  const received = `${isBound ? "up to " : ""}${mebibytes(bytes)} on worker ${worker}; ${advice}`;
-  throw refusal("train within the memory limit", must, received);
+    cannot: "train within the memory limit",
+    must: `each worker must need at most ${mebibytes(limit)}`,
+    measure: ({ memory }) => largest(memory, name)[1],
+    received: (bytes) => `${isBound ? "up to " : ""}${bytes} on worker ${worker}`,
+    otherwise: "take more workers or a smaller micro-batch",
+  }, changesOfMemory);
 }

@@ -93,9 +93,9 @@ function hold(directory: string, made: string[]): Deno.FsFile {
   } catch (cause) {
     if (file) giveUp(join(directory, NAME), file);
     removeEmpty(made);
-    if (cause instanceof HeldError) throw inUse(directory, cause);
-    const must = "it must let itself be locked";
-    throw refusal(`write checkpoints to ${directory}`, must, cause);
+    const isHeld = cause instanceof HeldError;
+    const must = isHeld ? "not be in use by another run" : "let itself be locked";
+    throw refusal(`write checkpoints to ${directory}`, `it must ${must}`, cause);
   }
 }
 
@@ -128,14 +128,6 @@ export function isAt(path: string, file: Deno.FsFile): boolean {
 /** Another run, which the message names, has the folder. */
 class HeldError extends Error {}
 
-function inUse(directory: string, cause: HeldError): RangeError {
-  return new RangeError(
-    `Cannot write checkpoints to ${directory}: it must not be in use by another run, received ` +
-      `${cause.message}; wait for its end, or name another folder`,
-    { cause },
-  );
-}
-
 /** Makes the folder if it is missing and locks it; adds made folders to `made`, the lowest first. */
 function take(directory: string, made: string[]): Deno.FsFile {
   for (let tries = 1;; tries++) {
@@ -161,7 +153,9 @@ function tryLock(path: string): Deno.FsFile | undefined {
   if (before && !before.isFile) throw new TypeError(`something that is no file at ${path}`);
   const file = Deno.openSync(path, { read: true, write: true, create: true });
   try {
-    if (!canLock(file)) throw new HeldError(holderOf(file));
+    if (!canLock(file)) {
+      throw new HeldError(`${holderOf(file)}; wait for its end, or name another folder`);
+    }
     if (isAt(path, file)) return file;
   } catch (error) {
     file.close();

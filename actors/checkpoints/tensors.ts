@@ -311,22 +311,16 @@ export function openPieces(
   };
 }
 
-/** Values of a tensor, one piece of it after the other. */
-interface TensorPiece {
-  readonly values: Float32Array;
-  /** Index of the first value; absent if the values are the whole tensor. */
-  readonly from?: number;
-}
-
 /**
- * Yields a tensor in pieces; a tensor in memory is one piece.
+ * Yields a tensor in pieces, each with the index of its first value; a tensor in memory is one piece
+ * without an index.
  *
  * @param piece Array for each piece.
  */
 export function* piecesOf(
   source: TensorSource,
   piece: Float32Array<ArrayBuffer>,
-): Generator<TensorPiece, void> {
+): Generator<{ readonly values: Float32Array; readonly from?: number }, void> {
   if (source instanceof Float32Array) return yield { values: source };
   const count = bytesOfSource(source) / 4;
   using values = openValues(source);

@@ -91,18 +91,12 @@ export function describeValue(value: unknown): string {
   return typeof value === "object" && value !== null ? "an object" : `${value}`;
 }
 
-/** Options of {@linkcode checkData}. */
-interface DataErrors {
-  /** Name of the data within its file, such as `actors.counter`. */
-  readonly at?: string;
-  /** Class of the error. Default: TypeError for another type, RangeError for another value. */
-  readonly Kind?: typeof SyntaxError;
-}
-
 /**
  * Checks data.
  *
  * @param cannot the start of the error, such as `Cannot read a.json`.
+ * @param at the name of the data within its file, such as `actors.counter`.
+ * @param Kind the class of the error. Default: TypeError for another type, RangeError for another value.
  * @returns the data without fields of names such as `__proto__`.
  * @throws {TypeError} {@linkcode RangeError} naming the first field that fails its check.
  */
@@ -110,7 +104,7 @@ export function checkData<S extends v.GenericSchema>(
   cannot: string,
   schema: S,
   data: unknown,
-  { at = "", Kind }: DataErrors = {},
+  { at = "", Kind }: { readonly at?: string; readonly Kind?: typeof SyntaxError } = {},
 ): Checked<S> {
   const { success, output, issues } = v.safeParse(schema, data, { abortEarly: true });
   if (success) return output as Checked<S>;

@@ -196,11 +196,10 @@ export function buildModel(
 ): BuiltModel | Promise<BuiltModel> {
   const built = definition.build(options);
   if (built instanceof Promise) return built.then((one) => completeModel(definition, one, options));
-  const samplesOf = (microBatch: number): BuiltModel =>
-    completeModel(definition, definition.build({ ...options, microBatch }) as BuiltModel, {
-      ...options,
-      microBatch,
-    });
+  const samplesOf = (microBatch: number): BuiltModel => {
+    const own = { ...options, microBatch };
+    return completeModel(definition, definition.build(own) as BuiltModel, own);
+  };
   const model = completeModel(definition, built, options);
   return definition.loss ? { withSamples: samplesOf, ...model } : model;
 }

@@ -208,19 +208,16 @@ type OptionalKeys<T> = { [K in keyof T]-?: undefined extends T[K] ? K : never }[
 
 type Fields<T> = { readonly [K in keyof T]-?: Schema<Exclude<T[K], undefined>> };
 
-/** Settings of {@linkcode record}. */
-interface RecordOptions {
-  /** True if other fields are allowed. */
-  readonly isOpen?: boolean;
-  /** Meanings of unknown field names in other libraries. */
-  readonly words?: Words;
-}
-
-/** A record with fields that must be given, and fields that may be left out. */
+/**
+ * A record with fields that must be given, and fields that may be left out.
+ *
+ * @param isOpen True if other fields are allowed.
+ * @param words Meanings of unknown field names in other libraries.
+ */
 export function record<T>(
   required: Partial<Fields<Omit<T, OptionalKeys<T>>>>,
   optional: Partial<Fields<Pick<T, OptionalKeys<T>>>> = {},
-  { isOpen = false, words = {} }: RecordOptions = {},
+  { isOpen = false, words = {} }: { readonly isOpen?: boolean; readonly words?: Words } = {},
 ): Schema<T> {
   const fields = { ...required as Record<string, Schema> };
   for (const [name, schema] of Object.entries(optional)) {

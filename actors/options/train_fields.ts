@@ -136,29 +136,24 @@ const SHARED = {
   ema: decay,
 };
 
+/** The schema of an optimizer with settings of its own. */
+const optimizerOf = <T>(
+  kind: string,
+  own: Readonly<Partial<Record<keyof T, Schema<number>>>>,
+): Schema<PartialOptimizer> => {
+  const fields = { kind: oneOf(kind), ...own, weightDecay: fromZero, ...SHARED };
+  return record({}, fields as never, { words: OPTIMIZER_WORDS });
+};
+
 const OPTIMIZERS: Readonly<Record<string, Schema<PartialOptimizer>>> = {
-  adamw: record<Partial<AdamWOptions>>({}, {
-    ...{ kind: oneOf("adamw"), beta1: decay, beta2: decay },
-    ...{ epsilon: aboveZero, weightDecay: fromZero, ...SHARED },
-  }, { words: OPTIMIZER_WORDS }),
-  sgd: record<Partial<SgdOptions> & { kind: "sgd" }>(
-    { kind: oneOf("sgd") },
-    { momentum: fromZero, weightDecay: fromZero, ...SHARED },
-    { words: OPTIMIZER_WORDS },
-  ),
-  lion: record<Partial<Omit<AdamWOptions, "kind" | "epsilon">> & { kind: "lion" }>(
-    { kind: oneOf("lion") },
-    { beta1: decay, beta2: decay, weightDecay: fromZero, ...SHARED },
-    { words: OPTIMIZER_WORDS },
-  ),
-  adafactor: record<Partial<Omit<AdafactorOptions, "kind">> & { kind: "adafactor" }>(
-    { kind: oneOf("adafactor") },
-    {
-      ...{ epsilon: aboveZero, clipThreshold: aboveZero, weightDecay: fromZero, ...SHARED },
-      beta2Decay: belowZero,
-    },
-    { words: OPTIMIZER_WORDS },
-  ),
+  adamw: optimizerOf<AdamWOptions>("adamw", { beta1: decay, beta2: decay, epsilon: aboveZero }),
+  sgd: optimizerOf<SgdOptions>("sgd", { momentum: fromZero }),
+  lion: optimizerOf<AdamWOptions>("lion", { beta1: decay, beta2: decay }),
+  adafactor: optimizerOf<AdafactorOptions>("adafactor", {
+    epsilon: aboveZero,
+    clipThreshold: aboveZero,
+    beta2Decay: belowZero,
+  }),
 };
 
 const kinds = oneOf(...Object.keys(OPTIMIZERS));

@@ -6,6 +6,7 @@
 
 import { type Batch, compileModel, mlp, type Model, type ModelProgram } from "../../kernels/mod.ts";
 import {
+  assertInput,
   elementCount,
   fieldBounds,
   initialValues,
@@ -78,21 +79,15 @@ export function drawBatch({ programs }: ModelProgram): Batch {
     for (const { name, dtype, shape } of program.fields) {
       const generator = substream(SEED, name), length = elementCount(shape);
       const [, most] = bounds.get(name) ?? [0, 0];
-      const draw = () => (generator.next() >>> 0) % (most + 1);
-      fields[name] = dtype === "i32"
-        ? Int32Array.from({ length }, draw)
-        : dtype === "f32"
-        ? Float32Array.from({ length }, () => (generator.next() >>> 0) / 2 ** 32)
-        : otherField(name, dtype);
+      const draw = () => generator.next() >>> 0, isFloat = dtype === "f32";
+      const must = `its field "${name}" must have the type f32 or i32`;
+      assertInput(isFloat || dtype === "i32", "measure the model", must, dtype, TypeError);
+      fields[name] = isFloat
+        ? Float32Array.from({ length }, () => draw() / 2 ** 32)
+        : Int32Array.from({ length }, () => draw() % (most + 1));
     }
   }
   return fields;
-}
-
-function otherField(name: string, dtype: string): never {
-  throw new TypeError(
-    `Cannot measure the model: its field "${name}" must have the type f32 or i32, received ${dtype}`,
-  );
 }
 
 /** A run that takes steps on request. */

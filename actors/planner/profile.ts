@@ -21,6 +21,7 @@ import {
   DTYPE_BYTES,
   elementCount,
   isSkip,
+  refusal,
   repeatedKey,
 } from "../../kernels/internal.ts";
 import {
@@ -332,20 +333,18 @@ export function parseProfile(text: string): Profile {
     throw notAProfile(format === undefined ? "other JSON" : `the format ${describeValue(format)}`);
   }
   if (version !== PROFILE_VERSION) {
-    throw new RangeError(
-      `${CANNOT}: its version must be ${PROFILE_VERSION}, received ${describeValue(version)}; ` +
-        `troupe profile --out FILE measures a new one`,
-    );
+    const received = `${describeValue(version)}; troupe profile --out FILE measures a new one`;
+    throw refusal("read the profile", `its version must be ${PROFILE_VERSION}`, received);
   }
   const twice = repeatedKey(text);
   if (twice !== undefined) throw notAProfile(`a file with ${describeValue(twice)} twice`);
   return checkData(CANNOT, PROFILE, value);
 }
 
-const notAProfile = (received: string) =>
-  new SyntaxError(
-    `${CANNOT}: it must be a profile written by troupe profile --out, received ${received}`,
-  );
+function notAProfile(received: string): Error {
+  const must = "it must be a profile written by troupe profile --out";
+  return refusal("read the profile", must, received, SyntaxError);
+}
 
 /**
  * Reads a profile from a file.

@@ -177,10 +177,6 @@ interface DataOptions {
 export class RunData {
   /** Held-out micro-batches; copied, because they may share buffers with the data. */
   readonly heldOut: readonly Batch[];
-  /** Reports micro-batches that do not come in time. */
-  readonly watch: DataWatch;
-  readonly #signal: AbortSignal | undefined;
-  readonly #hasSteps: boolean;
   readonly #steps: AsyncGenerator<Step, void>;
   #step: number;
   #state: DataState | undefined;
@@ -188,26 +184,28 @@ export class RunData {
   #isClosed = false;
 
   /**
-   * @param watch shared by several data sources that are asked one at a time.
+   * @param watch reports micro-batches that do not come in time; shared by several data sources that
+   *   are asked one at a time.
    * @throws {TypeError} when a held-out micro-batch does not fit the model.
    */
-  constructor(prepared: PreparedRun, watch = new DataWatch(prepared.announce)) {
-    const { data, evaluation, resume, steps, dropLast = false, signal } = prepared;
-    const { model, halves, microBatches, announce } = prepared;
+  constructor(
+    private readonly prepared: PreparedRun,
+    readonly watch: DataWatch = new DataWatch(prepared.announce),
+  ) {
+    const { data, evaluation, resume, dropLast = false, model, halves, microBatches } = prepared;
     const { data: kept } = (resume?.config?.["progress"] ?? {}) as { readonly data?: DataState };
     const check = batchCheck(model, halves), done = resume?.step ?? 0;
-    this.watch = watch;
     this.heldOut = (evaluation?.batches ?? []).map((batch, i) =>
       takeBatch(batch, `evaluation.batches[${i}]`, check)
     );
-    this.#signal = signal;
-    this.#hasSteps = done < steps;
     this.#steps = takeSteps(data, { microBatches, done, kept, dropLast, check, watch });
     this.#step = done;
     this.#state = kept;
     const dropped = done * microBatches, when = `before step ${done + 1}`;
     if (isSource(data) || dropped < DROPPED_TOLD) return;
-    announce(`The data has no from: ${dropped} micro-batches are made and dropped ${when}.`);
+    prepared.announce(
+      `The data has no from: ${dropped} micro-batches are made and dropped ${when}.`,
+    );
   }
 
   /** State of the data after the steps that were asked for, as a checkpoint keeps it. */
@@ -217,7 +215,8 @@ export class RunData {
 
   /** Draws the next step in advance, if there is one, so that its errors are thrown now. */
   async begin(): Promise<void> {
-    if (!this.#hasSteps || this.#signal?.aborted) return;
+    const { steps, signal } = this.prepared;
+    if (this.#step >= steps || signal?.aborted) return;
     this.#drawn = this.#draw();
     // Until the next step, nothing is asked for: the timer would keep an abandoned run alive.
     if (await this.#drawn) this.watch.close();
@@ -225,7 +224,7 @@ export class RunData {
 
   /** Draws the micro-batches of a step; undefined if the signal is aborted first. */
   #draw(): Promise<IteratorResult<Step, void> | undefined> {
-    return untilAborted(this.#steps.next(), this.#signal);
+    return untilAborted(this.#steps.next(), this.prepared.signal);
   }
 
   /**

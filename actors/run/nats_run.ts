@@ -6,7 +6,7 @@
 
 import { cpuFlags, refusal } from "../../kernels/internal.ts";
 import type { TrainOptions } from "../options/train_options.ts";
-import { joinRun } from "../transports/nats/host.ts";
+import { type HostOptions, joinRun } from "../transports/nats/host.ts";
 import { isRunName, type MeetingPlace } from "../transports/nats/connection.ts";
 import { Leader } from "../transports/nats/leader.ts";
 import type { Engine } from "./engine.ts";
@@ -108,11 +108,7 @@ function tooFew(workers: number, joinMs: number, there: number) {
 }
 
 /** Options of {@linkcode lendHost}. */
-interface LendOptions extends MeetingPlace {
-  readonly joinMs?: number | undefined;
-  readonly signal?: AbortSignal | undefined;
-  readonly announce: (line: string) => void;
-}
+type LendOptions = Omit<HostOptions, "facts" | "joinMs"> & Pick<MeetingPlace, "joinMs">;
 
 /** Lends the threads of this process to a run until it is over, or `signal` makes it leave. */
 export const lendHost = ({ joinMs = JOIN_MS, ...options }: LendOptions): Promise<void> =>

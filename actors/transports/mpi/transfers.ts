@@ -129,12 +129,6 @@ export interface SumFrame {
   readonly addend: Addend;
 }
 
-/** A pending sum of this rank. */
-interface UnderWay {
-  readonly length: number;
-  readonly ended: Promise<void>;
-}
-
 /** A group with members on this rank. */
 interface Column {
   /** Undefined when all members are on this rank. */
@@ -143,7 +137,7 @@ interface Column {
   readonly given: ReadonlyMap<number, { readonly values: Addend["values"]; readonly take: Take }[]>;
   /** Number of sums that this rank has started; `underWay` contains the pending ones. */
   begun: number;
-  readonly underWay: Map<number, UnderWay>;
+  readonly underWay: Map<number, { readonly length: number; readonly ended: Promise<void> }>;
 }
 
 /**

@@ -83,6 +83,7 @@ import {
   type Profile,
   PROFILE_FORMAT,
   PROFILE_VERSION,
+  scaledCost,
   slicedFacts,
   type Spread,
   thisMachine,
@@ -327,7 +328,7 @@ export function calibrate(
       const factor = actionFactor(costs, stages, held, steps);
       known = known.map((cost) =>
         cost.atOnce === atOnce && (cost.heldParameters ?? held) === held
-          ? scaled(cost, factor)
+          ? scaledCost(cost, factor)
           : cost
       );
       const once = loads.find((one) => one.atOnce === atOnce);
@@ -411,16 +412,6 @@ function endFactor(
     }
     return tookMs / predictedMs;
   }));
-}
-
-function scaled(cost: LayerCost, factor: number): LayerCost {
-  const { forwardMs, backwardMs, inputMs, weightMs } = cost;
-  const times = (ms: number) => factor * ms;
-  return {
-    ...cost,
-    ...mapFields({ forwardMs, backwardMs }, times),
-    ...inputMs !== undefined && weightMs !== undefined && mapFields({ inputMs, weightMs }, times),
-  };
 }
 
 const scaledOnce = ({ atOnce, ...costs }: LoadCost, factor: number): LoadCost => ({

@@ -413,19 +413,21 @@ export function variationOf(groups: Iterable<readonly number[]>): number[] {
 
 const TIMES = ["forwardMs", "backwardMs", "inputMs", "weightMs", "recomputeMs"] as const;
 
+/** Returns a cost whose known times are multiplied by a factor. */
+export function scaledCost(cost: LayerCost, factor: number): LayerCost {
+  const known = TIMES.filter((name) => cost[name] !== undefined);
+  return { ...cost, ...Object.fromEntries(known.map((name) => [name, factor * cost[name]!])) };
+}
+
 /**
  * Returns a profile in which actions take up to a share `jitter` longer, uniformly, in place of the
  * measured variation.
  */
 export function withJitter(profile: Profile, jitter: number): Profile {
   const mean = 1 + jitter / 2;
-  const longer = (one: LayerCost) =>
-    Object.fromEntries(
-      TIMES.filter((name) => one[name] !== undefined).map((name) => [name, mean * one[name]!]),
-    );
   return {
     ...profile,
-    layers: profile.layers.map((one) => ({ ...one, ...longer(one) })),
+    layers: profile.layers.map((one) => scaledCost(one, mean)),
     variation: [1 / mean, (1 + jitter) / mean],
   };
 }

@@ -220,17 +220,14 @@ function gapsBefore(
 ): Gap[] {
   if (computes(span)) return beforeAction(span, free, sources.senderOf.get(span));
   const { worker, start: end, kind, stages } = span, from = { worker, start: free, end };
-  const by = lastOther(span, free, sources.all);
-  if (!by || kind === "other") return [{ ...from, kind: "pause", cause: PAUSE }];
-  const { worker: other, name } = by, told = { worker: other, name };
-  if (kind === "reduce") {
-    const many = stages.length === 1 ? "stage" : "stages";
-    const cause = `all-reduce of ${many} ${stages.join(", ")}: waits for worker ${other}: ${name}`;
-    return [{ ...from, kind: "reduce", cause, by: told }];
-  }
-  if (before?.kind === "optimizer") return [{ ...from, kind: "pause", cause: PAUSE }];
-  const cause = `optimizer: waits for worker ${other}: ${name}`;
-  return [{ ...from, kind: "optimizer", cause, by: told }];
+  const last = lastOther(span, free, sources.all), isReduce = kind === "reduce";
+  const isPause = kind === "other" || !isReduce && before?.kind === "optimizer";
+  if (!last || isPause) return [{ ...from, kind: "pause", cause: PAUSE }];
+  const { worker: other, name } = last, by = { worker: other, name };
+  const many = stages.length === 1 ? "stage" : "stages";
+  const what = isReduce ? `all-reduce of ${many} ${stages.join(", ")}` : "optimizer";
+  const cause = `${what}: waits for worker ${other}: ${name}`;
+  return [{ ...from, kind: isReduce ? "reduce" : "optimizer", cause, by }];
 }
 
 const PAUSE = "between two actions";
@@ -239,28 +236,20 @@ function beforeAction(span: Span, free: number, sender: Span | undefined): Gap[]
   const { worker, start, arrived = sender ? sentAt(sender) : free } = span;
   const gaps: Gap[] = [];
   let at = free;
-  const until = (end: number, gap: Pick<Gap, "kind" | "cause" | "by">) => {
+  const until = (end: number, kind: GapKind, cause: string, by?: Gap["by"]) => {
     const to = Math.min(end, start);
-    if (to > at) gaps.push({ worker, start: at, end: to, ...gap });
+    if (to > at) gaps.push({ worker, start: at, end: to, kind, cause, ...by && { by } });
     at = Math.max(at, to);
   };
   if (sender) {
     const { worker: other, name } = sender, by = { worker: other, name };
-    until(Math.min(sentAt(sender), arrived), {
-      kind: "input",
-      cause: `waits for worker ${other}: ${name}`,
-      by,
-    });
-    until(arrived, {
-      kind: "message",
-      cause: `waits for the message of worker ${other}: ${name}`,
-      by,
-    });
+    const what = `worker ${other}: ${name}`;
+    until(Math.min(sentAt(sender), arrived), "input", `waits for ${what}`, by);
+    until(arrived, "message", `waits for the message of ${what}`, by);
   } else {
-    const cause = `waits for the next micro-batch: ${formatAction(span.actions[0]!)}`;
-    until(arrived, { kind: "inject", cause });
+    until(arrived, "inject", `waits for the next micro-batch: ${formatAction(span.actions[0]!)}`);
   }
-  until(start, { kind: "pause", cause: PAUSE });
+  until(start, "pause", PAUSE);
   return gaps;
 }
 

@@ -6,9 +6,9 @@
 
 import { commandLine } from "../actors/options/limits.ts";
 import { type FlagAlias, suggest } from "../actors/options/option.ts";
-import { type Command, defineCommand, ensure } from "./commands/common.ts";
+import { type Command, defineCommand } from "./commands/common.ts";
 import { type CommandSyntax, COMMON_FLAGS, flagsOf } from "./flag.ts";
-import { print, quoted } from "./terminal.ts";
+import { ensure, print, quoted } from "./terminal.ts";
 
 /** A flag that can be completed. */
 interface CompletedFlag {

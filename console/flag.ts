@@ -16,8 +16,8 @@ import {
 } from "../actors/options/option.ts";
 import { TRAIN } from "../actors/options/train_table.ts";
 import about from "../deno.json" with { type: "json" };
-import { assertInput, refusal } from "../kernels/internal.ts";
-import { quoted } from "./terminal.ts";
+import { assertInput } from "../kernels/internal.ts";
+import { ensure, quoted } from "./terminal.ts";
 
 /** Port of the page. */
 const PORT = {
@@ -314,16 +314,14 @@ export function meantFlag(name: string, flags: Flags): string {
  */
 export function convertValue(name: string, flag: Flag, raw: string): unknown {
   const { kind, choices = [], read, must } = flag;
-  if (raw === "") throw new TypeError(`Cannot read flags: --${name} must have a value`);
-  if (kind === "choice" && !read && !choices.includes(raw)) {
-    throw refusal(`use --${name}`, `it must be one of ${choices.join(", ")}`, quoted(raw));
-  }
-  if (read !== undefined) {
-    const value = read(raw);
-    if (value !== undefined) return value;
-    throw new RangeError(`Cannot use --${name}: it must be ${must}, received ${quoted(raw)}`);
-  }
-  return kind === "integer" || kind === "number" ? convertNumber(name, flag, raw) : raw;
+  ensure(raw !== "", "read flags", `--${name} must have a value`);
+  if (kind === "integer" || kind === "number") return convertNumber(name, flag, raw);
+  const isKnown = read !== undefined || kind !== "choice" || choices.includes(raw);
+  const known = `it must be one of ${choices.join(", ")}`;
+  assertInput(isKnown, `use --${name}`, known, quoted(raw));
+  const value = read ? read(raw) : raw;
+  assertInput(value !== undefined, `use --${name}`, `it must be ${must}`, quoted(raw));
+  return value;
 }
 
 /** Decimal notation: no `0x10`, and no `1e3` for integers. */
@@ -342,10 +340,10 @@ function convertNumber(name: string, flag: Flag, raw: string): number {
   const value = DECIMAL[kind].test(raw) ? Number(raw) : NaN;
   const cannot = `use --${name}`, isAbove = value > maximum;
   assertInput(!isAbove, cannot, `it must be at most ${maximum}`, quoted(raw));
-  if (value >= minimum && value < below) return value;
   const what = kind === "integer" ? "a whole number" : "a number";
-  const limit = below === Infinity ? "" : ` and below ${below}`;
-  throw refusal(cannot, `it must be ${what} from ${minimum}${limit}`, quoted(raw));
+  const must = `it must be ${what} from ${minimum}${below < Infinity ? ` and below ${below}` : ""}`;
+  assertInput(value >= minimum && value < below, cannot, must, quoted(raw));
+  return value;
 }
 
 /** Output of `--version`. */

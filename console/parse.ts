@@ -11,7 +11,7 @@ import { existsSync, readFileSync } from "node:fs";
 import { basename, dirname, extname, join } from "node:path";
 import { isObject } from "../actors/options/file_schema.ts";
 import { commandLine } from "../actors/options/limits.ts";
-import { assertInput, decodeText, refusal } from "../kernels/internal.ts";
+import { decodeText, refusal } from "../kernels/internal.ts";
 import { formatTable } from "../schedules/pictures/grid.ts";
 import { checkFile } from "./command.ts";
 import {
@@ -29,7 +29,7 @@ import {
   spellingsOf,
   VERSION,
 } from "./flag.ts";
-import { inOneLine, print, quoted } from "./terminal.ts";
+import { ensure, inOneLine, print, quoted } from "./terminal.ts";
 
 /**
  * Formats the help of a command: its usage, summary and flags.
@@ -158,9 +158,7 @@ export function readKeptFlags<const T extends Flags>(
   where: string,
   mayImport = false,
 ): GivenFlags<T> {
-  if (typeof kept !== "object" || kept === null || Array.isArray(kept)) {
-    throw refusal(`use the flags of ${where}`, "they must be a record", quoted(kept), TypeError);
-  }
+  ensure(isObject(kept), `use the flags of ${where}`, "they must be a record", quoted(kept));
   const values: Record<string, unknown> = {};
   for (const [key, value] of Object.entries(kept)) {
     const name = currentName(key, flags);
@@ -169,10 +167,8 @@ export function readKeptFlags<const T extends Flags>(
     const isTyped = flag.kind === "switch"
       ? typeof value === "boolean"
       : typeof value === "string" || typeof value === "number";
-    if (!isTyped) {
-      const must = flag.kind === "switch" ? "true or false" : "text or a number";
-      throw refusal(`use --${name} of ${where}`, `it must be ${must}`, quoted(value), TypeError);
-    }
+    const must = flag.kind === "switch" ? "true or false" : "text or a number";
+    ensure(isTyped, `use --${name} of ${where}`, `it must be ${must}`, quoted(value));
     if (value === false) continue;
     const known = flag.kind === "part" && !mayImport ? { ...flag, kind: "choice" as const } : flag;
     values[name] = value === true
@@ -231,7 +227,7 @@ export function readConfigFile(path: string, flags: Flags): ConfigFile {
   const paths = Object.keys(named).filter((name) => flags[name]!.kind === "path");
   const must = "the config of a checkpoint must name no file or folder";
   const isWhole = !isCheckpoint || paths.length === 0;
-  assertInput(isWhole, `use ${where}`, must, `--${paths.join(", --")}`, TypeError);
+  ensure(isWhole, `use ${where}`, must, `--${paths.join(", --")}`);
   readKeptFlags(named, flags, where, !isCheckpoint);
   const args = Object.entries(named).map(([name, value]) =>
     typeof value === "boolean" ? `--${value ? "" : "no-"}${name}` : `--${name}=${value}`
@@ -242,10 +238,8 @@ export function readConfigFile(path: string, flags: Flags): ConfigFile {
 function parseFile(path: string): Values {
   checkFile("config", path, BYTES_MAX);
   const end = extname(path).toLowerCase(), parse = PARSERS[end];
-  if (!parse) {
-    const must = `the name of its file must end in ${Object.keys(PARSERS).join(", ")}`;
-    throw refusal("use --config", must, quoted(basename(path)), TypeError);
-  }
+  const must = `the name of its file must end in ${Object.keys(PARSERS).join(", ")}`;
+  ensure(parse, "use --config", must, quoted(basename(path)));
   const text = decodeText(readFileSync(path), inOneLine(path))
     .replace(/^\uFEFF/, ""); // as some editors begin a file
   let value: unknown;
@@ -253,16 +247,12 @@ function parseFile(path: string): Values {
     value = parse(text);
   } catch (cause) {
     const { message } = cause as Error, isDeep = /call stack/.test(message);
-    throw new SyntaxError(
-      `Cannot read ${inOneLine(path)}: it must be ${end.slice(1).toUpperCase()}, received ${
-        isDeep ? "too many levels" : inOneLine(message)
-      }`,
-      { cause },
-    );
+    const must = `it must be ${end.slice(1).toUpperCase()}`;
+    const received = isDeep ? "too many levels" : inOneLine(message);
+    throw refusal(`read ${inOneLine(path)}`, must, received, SyntaxError);
   }
-  if (isObject(value)) return value;
-  const must = "it must be a record of flags";
-  throw refusal(`read ${inOneLine(path)}`, must, quoted(value), TypeError);
+  ensure(isObject(value), `read ${inOneLine(path)}`, "it must be a record of flags", quoted(value));
+  return value;
 }
 
 /** Flags that a file cannot set. For example, only a typed `--overwrite` may remove files. */
@@ -273,20 +263,17 @@ function nameFlags(said: Values, flags: Flags, where: string): Values {
   const spellings = spellingsOf(flags), named = new Map<string, unknown>();
   for (const [key, value] of Object.entries(said)) {
     const { name, means } = spellings.get(dashed(key)) ?? {};
-    if (name === undefined || TYPED_ONLY.includes(name)) {
-      const why = name === undefined ? meantFlag(key, flags) : `; --${name} must be typed`;
-      const must = "every name in it must be one of the flags";
-      throw refusal(`read ${where}`, must, `${quoted(key)}${why}`, TypeError);
-    }
+    const isRead = name !== undefined && !TYPED_ONLY.includes(name);
+    const why = name === undefined ? meantFlag(key, flags) : `; --${name} must be typed`;
+    const must = "every name in it must be one of the flags";
+    ensure(isRead, `read ${where}`, must, `${quoted(key)}${why}`);
     const mayRepeat = flags[name]!.formerly !== undefined && named.get(name) === value;
-    if (named.has(name) && !mayRepeat) {
-      throw new TypeError(`Cannot read ${where}: --${name} must be given once, received twice`);
-    }
+    const isOnce = !named.has(name) || mayRepeat;
+    ensure(isOnce, `read ${where}`, `--${name} must be given once`, "twice");
+    const isSaid = means === undefined || typeof value === "boolean";
+    ensure(isSaid, `use ${key} of ${where}`, "it must be true or false", quoted(value));
     if (means === undefined) named.set(name, value);
-    else if (value === true) named.set(name, means);
-    else if (value !== false) {
-      throw refusal(`use ${key} of ${where}`, "it must be true or false", quoted(value), TypeError);
-    }
+    else if (value) named.set(name, means);
   }
   return Object.fromEntries(named);
 }
@@ -385,7 +372,7 @@ export function rawArguments(
   });
   const words = parsed._.map(String);
   const isRight = words.length === 0 || takesWords === true;
-  assertInput(isRight, "read flags", "every argument must be a flag", quoted(words[0]), TypeError);
+  ensure(isRight, "read flags", "every argument must be a flag", quoted(words[0]));
   const values: Record<string, string | true> = {};
   for (const name of names) {
     const raw: unknown = Array.isArray(parsed[name]) ? once(name, parsed[name]) : parsed[name];
@@ -406,7 +393,7 @@ export function rawArguments(
 export function refuseOthers(what: string, read: readonly string[], given: object): void {
   const unread = Object.keys(given).find((name) => !read.includes(name));
   const must = `flags must be among ${read.map((name) => `--${name}`).join(", ")}`;
-  assertInput(unread === undefined, what, must, `--${unread}`, TypeError);
+  ensure(unread === undefined, what, must, `--${unread}`);
 }
 
 /** Refuses values such as `--tie=maybe`, which would be parsed as `--tie`. */
@@ -414,8 +401,8 @@ function checkSwitches(args: readonly string[], switches: readonly string[]): vo
   for (const argument of args) {
     if (argument === "--") return;
     const [, name = "", value = ""] = /^--([^=]+)=(.*)$/s.exec(argument) ?? [];
-    if (!switches.includes(name)) continue;
-    throw refusal(`use --${name}`, "it must be true or false", quoted(value));
+    const isFree = !switches.includes(name);
+    ensure(isFree, `use --${name}`, "it must be true or false", quoted(value), RangeError);
   }
 }
 
@@ -423,11 +410,9 @@ function checkSwitches(args: readonly string[], switches: readonly string[]): vo
 function checkFormer(args: readonly string[], respelled: readonly string[], flags: Flags): void {
   for (const [name, { formerly }] of Object.entries(flags)) {
     const given = new Set(respelled.filter((one) => one.startsWith(`--${name}=`)));
-    if (given.size < 2 || !args.some((one) => dashed(one).split("=")[0] === `--${formerly}`)) {
-      continue;
-    }
+    const isFormer = args.some((one) => dashed(one).split("=")[0] === `--${formerly}`);
     const must = `--${formerly}, the former name of --${name}, must have its value`;
-    throw refusal("read the flags", must, inOneLine([...given].join(" ")), TypeError);
+    ensure(given.size < 2 || !isFormer, "read the flags", must, inOneLine([...given].join(" ")));
   }
 }
 
@@ -445,8 +430,8 @@ function unknownFlag(argument: string, flags: Flags, isStrict: boolean): TypeErr
 
 /** Returns the value of a flag that may be given once, if any. */
 function once(name: string, values: readonly string[]): string | undefined {
-  const [value] = values;
-  if (values.length <= 1 && value !== "") return value;
-  const must = values.length > 1 ? "given once" : "followed by its value";
-  throw refusal("read the flags", `--${name} must be ${must}`, quoted(values.join(" ")), TypeError);
+  const [value] = values, isRight = values.length <= 1 && value !== "";
+  const must = `--${name} must be ${values.length > 1 ? "given once" : "followed by its value"}`;
+  ensure(isRight, "read the flags", must, quoted(values.join(" ")));
+  return value;
 }

@@ -8,7 +8,7 @@ import { basename, dirname, join } from "node:path";
 import { commandLine } from "../actors/options/limits.ts";
 import { tryToRemove } from "../actors/checkpoints/lock.ts";
 import { duration, hasChangingLines, openStatusLine } from "../actors/run/terminal.ts";
-import { type Fetching, watchFetches } from "../kernels/internal.ts";
+import { type Fetching, refusal, watchFetches } from "../kernels/internal.ts";
 
 export { quoted } from "../actors/options/file_schema.ts";
 export {
@@ -28,6 +28,17 @@ export { escapeControls, inOneLine } from "../actors/runtime/types.ts";
 /** Returns a number of things, such as `1 stage` or `1,024 stages`. */
 export const count = (n: number, what: string): string =>
   `${n.toLocaleString("en-US")} ${what}${n === 1 ? "" : what.endsWith("ch") ? "es" : "s"}`;
+
+/** Throws a refusal of arguments unless a condition holds. */
+export function ensure(
+  condition: unknown,
+  cannot: string,
+  must: string,
+  received: unknown = "none",
+  Kind: ErrorConstructor = TypeError,
+): asserts condition {
+  if (!condition) throw refusal(cannot, must, received, Kind);
+}
 
 /**
  * Writes a file of `--out`: whole, or not at all. A link is followed, and a device is written directly.

@@ -21,8 +21,8 @@ import { type InspectedActor, inspectHashed } from "../../actors/sandbox/host.ts
 import { COMPONENT_KINDS } from "../../actors/registry/registry_file.ts";
 import { formatTable } from "../../schedules/pictures/grid.ts";
 import { COMMON_FLAGS, type GivenFlags, VERSION } from "../flag.ts";
-import { inOneLine, print } from "../terminal.ts";
-import { checkWord, type Command, defineCommand, ensure } from "./common.ts";
+import { ensure, inOneLine, print } from "../terminal.ts";
+import { checkWord, type Command, defineCommand } from "./common.ts";
 
 /** The flags of `troupe actors`. */
 const ACTORS_FLAGS = {

@@ -6,7 +6,6 @@
 
 import { readListOf } from "../../actors/options/limits.ts";
 import { suggest } from "../../actors/options/option.ts";
-import { refusal } from "../../kernels/internal.ts";
 import type { CommandContext } from "../command.ts";
 import {
   type CommandSyntax,
@@ -16,7 +15,7 @@ import {
   withDefaults,
 } from "../flag.ts";
 import { answersItself, helpOf, parseArguments, parseFlags, type ParseOptions } from "../parse.ts";
-import { print, quoted } from "../terminal.ts";
+import { ensure, print, quoted } from "../terminal.ts";
 
 /** The context of a command; without a signal, nothing interrupts it. */
 export type Context = Pick<CommandContext, "begin"> & Partial<CommandContext>;
@@ -72,17 +71,6 @@ export function defineCommand<const T extends Flags>(
       return await run({ words, given, flags: withDefaults(flags, given), args }, context);
     },
   };
-}
-
-/** Throws a refusal of arguments unless a condition holds. */
-export function ensure(
-  condition: unknown,
-  cannot: string,
-  must: string,
-  received: unknown = "none",
-  Kind: ErrorConstructor = TypeError,
-): asserts condition {
-  if (!condition) throw refusal(cannot, must, received, Kind);
 }
 
 /** Checks the number of words after a command. */

@@ -5,8 +5,8 @@
  */
 
 import { COMMON_FLAGS, DASHBOARD_COMMAND_FLAGS } from "../flag.ts";
-import { quoted } from "../terminal.ts";
-import { type Command, defineCommand, ensure, serveUntilSignal } from "./common.ts";
+import { ensure, quoted } from "../terminal.ts";
+import { type Command, defineCommand, serveUntilSignal } from "./common.ts";
 
 const FLAGS = { ...DASHBOARD_COMMAND_FLAGS, ...COMMON_FLAGS } as const;
 

@@ -21,10 +21,10 @@ import {
 } from "../../kernels/mod.ts";
 import { COMMON_FLAGS, type FlagValues } from "../flag.ts";
 import { runPath } from "../../actors/run_folder/read.ts";
-import { inOneLine, print, printError, quoted } from "../terminal.ts";
+import { ensure, inOneLine, print, printError, quoted } from "../terminal.ts";
 import { keptStarts } from "../train/data_files.ts";
 import { trainedOnnx } from "../train/onnx.ts";
-import { checkCount, type Command, defineCommand, ensure } from "./common.ts";
+import { checkCount, type Command, defineCommand } from "./common.ts";
 import {
   ADAPTER_FLAG,
   EMA_FLAG,

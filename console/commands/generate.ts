@@ -16,8 +16,8 @@ import {
 import { readNumbers } from "../../actors/options/limits.ts";
 import { COMMON_FLAGS, DEVICE_FLAG } from "../flag.ts";
 import { runPath } from "../../actors/run_folder/read.ts";
-import { escapeControls, printError, writeAll } from "../terminal.ts";
-import { type Command, defineCommand, ensure } from "./common.ts";
+import { ensure, escapeControls, printError, writeAll } from "../terminal.ts";
+import { type Command, defineCommand } from "./common.ts";
 import {
   ADAPTER_FLAG,
   EMA_FLAG,
@@ -141,9 +141,7 @@ export const generateCommand: Command = defineCommand({
   notes: ["Exit codes: 0 done; 1 it failed; 2 bad input."],
   run: async ({ given, flags }, { begin, signal }) => {
     const { from, tokens, temperature, seed, slide } = flags;
-    if (from === undefined) {
-      throw new TypeError("Cannot generate: --from must name a checkpoint's folder");
-    }
+    ensure(from !== undefined, "generate", "--from must name a checkpoint's folder");
     const found = await findTrainedDecoder("generate", "--from", runPath(from), flags.ema);
     const trained = merged(await withAdapter(found, flags.adapter));
     const { architecture, config } = trained, weights = readTensors(trained.weights);

@@ -10,8 +10,8 @@ import { SECONDS } from "../../actors/options/train_fields.ts";
 import { JOIN_MS, lendHost } from "../../actors/run/nats_run.ts";
 import { isRunName, makeCredentials } from "../../actors/transports/nats/connection.ts";
 import { COMMON_FLAGS } from "../flag.ts";
-import { inOneLine, print, printError, quoted } from "../terminal.ts";
-import { checkCount, checkWord, type Command, defineCommand, ensure } from "./common.ts";
+import { ensure, inOneLine, print, printError, quoted } from "../terminal.ts";
+import { checkCount, checkWord, type Command, defineCommand } from "./common.ts";
 
 const RUN_NAME = {
   kind: "text",

@@ -24,9 +24,9 @@ import { type Profile, readProfile, spreadOf, withJitter } from "../../actors/pl
 import { BUCKET_SIZE, completeOptimizer } from "../../kernels/internal.ts";
 import { scheduleDefinitions } from "../../schedules/mod.ts";
 import { formatTable } from "../../schedules/pictures/grid.ts";
-import { inOneLine, print, printError, quoted } from "../terminal.ts";
+import { ensure, inOneLine, print, printError, quoted } from "../terminal.ts";
 import { shellWord } from "../train/data_files.ts";
-import { type Command, defineCommand, ensure, percent } from "./common.ts";
+import { type Command, defineCommand, percent } from "./common.ts";
 import {
   PLAN_FLAGS,
   PLAN_GROUPS,

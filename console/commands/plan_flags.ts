@@ -203,7 +203,7 @@ export async function plannedModel(
   path = "the profile",
 ): Promise<PlannedModel> {
   const { flags, takenBack } = rawArguments(typed, PLAN_FLAGS, { takesWords: true });
-  if (flags.model !== undefined) refuseOnnxFile("Cannot plan", String(flags.model));
+  if (flags.model !== undefined) refuseOnnxFile("plan", String(flags.model));
   const isSame = flags.model === undefined || flags.model === kept.model;
   const free: Record<string, unknown> = {};
   for (const name of ["model", ...Object.keys(SIZES)]) {

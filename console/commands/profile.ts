@@ -30,7 +30,7 @@ import { refusal, resolveDevice, resolveDevices } from "../../kernels/internal.t
 import { formatTable } from "../../schedules/pictures/grid.ts";
 import { COMMON_FLAGS, DEVICE_FLAG, type FlagValues, type GivenFlags } from "../flag.ts";
 import { refuseOthers } from "../parse.ts";
-import { inOneLine, print, printError, writeOutput } from "../terminal.ts";
+import { ensure, inOneLine, print, printError, writeOutput } from "../terminal.ts";
 import {
   BUILT_MODEL_FLAG,
   MODEL_FLAGS,
@@ -40,14 +40,7 @@ import {
   sizesOfFlags,
 } from "../train/flags.ts";
 import { refuseOnnxFile } from "../train/onnx.ts";
-import {
-  type Command,
-  type Context,
-  defineCommand,
-  ensure,
-  percent,
-  readSomeOf,
-} from "./common.ts";
+import { type Command, type Context, defineCommand, percent, readSomeOf } from "./common.ts";
 import { DATA_SIZES, readCounts } from "./plan_flags.ts";
 import { openTrace } from "./trace.ts";
 
@@ -148,7 +141,7 @@ type GivenProfileFlags = GivenFlags<typeof PROFILE_FLAGS>;
  * other sizes of its data, or does not read a size that was typed.
  */
 async function findModel(flags: ProfileFlags, given: GivenProfileFlags): Promise<MeasuredModel> {
-  refuseOnnxFile("Cannot measure layers", flags.model);
+  refuseOnnxFile("measure layers", flags.model);
   const found = await findComponent("model", flags.model);
   if (!found.isBuiltIn) {
     printError(`model ${found.name}: ${found.from} with hash ${found.integrity}`);
@@ -164,7 +157,7 @@ async function findModel(flags: ProfileFlags, given: GivenProfileFlags): Promise
   const build = async (microBatch: number) =>
     await buildModel(part, noteReads({ ...sizes, data, microBatch }, read));
   await build(1);
-  if (found.isBuiltIn) refuseUnread(`Cannot measure ${part.name}`, given, read);
+  if (found.isBuiltIn) refuseUnread(`measure ${part.name}`, given, read);
   const isRead = (option: string) => !found.isBuiltIn || read.has(option);
   const own = Object.entries({ vocab: data.vocab, ...flags }).filter(([flag, value]) =>
     Object.hasOwn(SIZES, flag) && value !== undefined && isRead(SIZES[flag as keyof typeof SIZES])
@@ -199,11 +192,9 @@ function tracedProfile(path: string, given: readonly number[] = []): Profile {
   };
   check(given.length < 2);
   const { head, steps } = openTrace(path), { about, replicas, runtime } = head;
-  if (!about || about.parameters.length === 0) {
-    const must = "the trace must have stages, like those that troupe train --trace writes now";
-    const received = "none; trace a run again";
-    throw refusal(`take costs from ${inOneLine(path)}`, must, received, SyntaxError);
-  }
+  const cannot = `take costs from ${inOneLine(path)}`, received = "none; trace a run again";
+  const must = "the trace must have stages, like those that troupe train --trace writes now";
+  ensure(about && about.parameters.length > 0, cannot, must, received, SyntaxError);
   const { microBatch = given[0] ?? 0 } = about;
   check(microBatch > 0, ", which the file does not say");
   check(given.every((one) => one === microBatch), `, ${microBatch}`);

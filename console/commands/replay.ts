@@ -36,11 +36,11 @@ import { checkInputFile, refusal } from "../../kernels/internal.ts";
 import { scheduleNames } from "../../schedules/mod.ts";
 import { COMMON_FLAGS, DASHBOARD_FLAGS, type Flags, type GivenFlags } from "../flag.ts";
 import { parseFlags, rawArguments } from "../parse.ts";
-import { inOneLine, print, quietly } from "../terminal.ts";
+import { ensure, inOneLine, print, quietly } from "../terminal.ts";
 import { shellWord } from "../train/data_files.ts";
 import { TRAIN_FLAGS } from "../train/flags.ts";
 import { TRAIN_MODULE, trainCommand } from "../train/train.ts";
-import { checkCount, checkWord, type Command, defineCommand, ensure } from "./common.ts";
+import { checkCount, checkWord, type Command, defineCommand } from "./common.ts";
 import { singleActorFactory } from "./replay_actor.ts";
 import { type BoxedWorker, replayWorker } from "./replay_box.ts";
 
@@ -343,10 +343,8 @@ async function knownActor(journal: Journal, id: string) {
   const { steps, payloads } = journal, first = steps.find(({ actor }) => actor === id);
   const ids = [...new Set(steps.map(({ actor }) => actor))].join(", ");
   ensure(first, "replay", `--actor must be one of ${ids}`, id, RangeError);
-  if (payloads.size === 0) {
-    const must = "the journal must keep messages, as with --journal-messages";
-    throw new RangeError(`Cannot replay ${id} alone: ${must}`);
-  }
+  const must = "the journal must keep messages, as with --journal-messages";
+  ensure(payloads.size > 0, `replay ${id} alone`, must, "none", RangeError);
   const factory = await singleActorFactory(payloadOf(journal, first));
   ensure(factory, `replay ${id}`, "--module must name its module");
   return factory;
@@ -532,12 +530,9 @@ function readRecordedRun({ header: { configuration } }: Journal) {
   const recorded = isObject(configuration) ? configuration : {};
   const { train, explore, ...read } = checkData(CANNOT, RECORDED, recorded, OF_JOURNAL);
   if (train !== undefined) return { kind: "training", args: train } as const;
-  if (explore === undefined) {
-    const remedy = "use --actor, or replayJournal in your own program";
-    throw new TypeError(
-      `Cannot replay the whole run: the journal must be one of train or explore; ${remedy}`,
-    );
-  }
+  const remedy = "use --actor, or replayJournal in your own program";
+  const must = "the journal must be one of train or explore";
+  ensure(explore !== undefined, "replay the whole run", must, `another; ${remedy}`);
   const { configuration: inner } = read, faults = read.faults as readonly Fault[];
   return scheduleNames().includes(explore)
     ? { kind: "simulated", plan: readPlan(explore, inner), faults } as const

@@ -22,8 +22,7 @@ import { packageVersion } from "../../actors/simulation/journal_writer.ts";
 import type { StepRecord } from "../../actors/simulation/recorder.ts";
 import { playAlone, type PlayedMessage } from "../../actors/simulation/replay_actor.ts";
 import type { SimulateOptions } from "../../actors/simulation/run.ts";
-import { ensure } from "./common.ts";
-import { printError } from "../terminal.ts";
+import { ensure, printError } from "../terminal.ts";
 import { singleActorFactory } from "./replay_actor.ts";
 
 /** Runs the recorded program again in one isolate, until `signal` ends it; returns its failure. */
@@ -127,9 +126,8 @@ export async function replayWorker(
   const records = box.last.get(actor)!.filter(({ segment }) =>
     segment >= (start?.since ?? Infinity)
   );
-  if (!start || records.length === 0) {
-    throw new RangeError(`Cannot replay ${actor}: a step must have begun`);
-  }
+  const hasBegun = start && records.length > 0;
+  ensure(hasBegun, `replay ${actor}`, "a step must have begun", "none", RangeError);
   boxed.argumentsOf(box.facts.train, false);
   begin();
   const from = start.step + records[0]!.segment - 1, to = start.step + records.at(-1)!.segment;
@@ -166,13 +164,8 @@ export async function replayWorker(
 function checkRun({ facts, last }: BlackBox, { actor, mayHaveChanged }: BoxedWorker): void {
   const workers = [...last.keys()], { package: version } = facts;
   const cannot = "replay a black box", isSame = mayHaveChanged || version === packageVersion;
-  ensure(
-    last.has(actor),
-    cannot,
-    `--actor must be one of ${workers.join(", ")}`,
-    actor,
-    RangeError,
-  );
+  const known = `--actor must be one of ${workers.join(", ")}`;
+  ensure(last.has(actor), cannot, known, actor, RangeError);
   const must = `its package version must be ${packageVersion}`;
   ensure(isSame, cannot, must, version, RangeError);
 }

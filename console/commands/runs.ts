@@ -23,9 +23,9 @@ import { refusal } from "../../kernels/internal.ts";
 import { formatTable } from "../../schedules/pictures/grid.ts";
 import { COMMON_FLAGS, currentName } from "../flag.ts";
 import { CHART_FLAGS, checkPicture, readCurves, showLosses } from "../run_files/losses.ts";
-import { inOneLine, print, printError, terminalColumns } from "../terminal.ts";
+import { ensure, inOneLine, print, printError, terminalColumns } from "../terminal.ts";
 import { TRAIN_FLAGS } from "../train/flags.ts";
-import { checkCount, type Command, defineCommand, ensure } from "./common.ts";
+import { checkCount, type Command, defineCommand } from "./common.ts";
 
 const FLAGS = { ...CHART_FLAGS, ...COMMON_FLAGS } as const;
 

@@ -51,8 +51,7 @@ import type { CommandContext } from "../command.ts";
 import type { GivenFlags } from "../flag.ts";
 import { answersItself, helpOf } from "../parse.ts";
 import { formatTrace } from "../run_files/chrome_trace.ts";
-import { count, inOneLine, quoted, writeAll, writeOutput } from "../terminal.ts";
-import { ensure } from "./common.ts";
+import { ensure, count, inOneLine, quoted, writeAll, writeOutput } from "../terminal.ts";
 import {
   choiceOf,
   formatTrials,

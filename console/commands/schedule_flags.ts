@@ -51,7 +51,7 @@ import {
   optionsOfFlags,
 } from "../flag.ts";
 import { parseArguments } from "../parse.ts";
-import { ensure } from "./common.ts";
+import { ensure } from "../terminal.ts";
 
 /** Flags that may be `auto`, and those of its trials. */
 type AutoFlags = Pick<

@@ -26,8 +26,8 @@ import {
   readTraced,
   type TimelineRecord,
 } from "../run_files/timeline_file.ts";
-import { count, inOneLine, print, quoted } from "../terminal.ts";
-import { checkCount, checkWord, type Command, defineCommand, ensure, percent } from "./common.ts";
+import { ensure, count, inOneLine, print, quoted } from "../terminal.ts";
+import { checkCount, checkWord, type Command, defineCommand, percent } from "./common.ts";
 
 const TRACE_FLAGS = {
   json: { kind: "switch", help: "print one JSON object" },

@@ -50,8 +50,7 @@ import {
   TOKENIZER_BYTES_MAX,
 } from "../../kernels/internal.ts";
 import { meantRun } from "../../actors/run_folder/read.ts";
-import { inOneLine, printError, quoted } from "../terminal.ts";
-import { ensure } from "./common.ts";
+import { ensure, inOneLine, printError, quoted } from "../terminal.ts";
 
 /** The command, for messages. */
 type Doing = "generate" | "export";
@@ -159,10 +158,8 @@ export function keptTokenizer(
   if (config.tokenizer !== TOKENIZER_FILE) return undefined;
   const { tokenizer } = (config.files ?? {}) as { tokenizer?: unknown };
   const { sha256 } = (tokenizer ?? {}) as { sha256?: unknown };
-  if (typeof sha256 !== "string" || !/^[0-9a-f]{64}$/.test(sha256)) {
-    const must = "its tokenizer must have a SHA-256";
-    throw refusal(`read ${path}`, must, quoted(tokenizer), TypeError);
-  }
+  const isHash = typeof sha256 === "string" && /^[0-9a-f]{64}$/.test(sha256);
+  ensure(isHash, `read ${path}`, "its tokenizer must have a SHA-256", quoted(tokenizer));
   const full = resolve(path), folders = stepFolder(basename(full)) ? [full, dirname(full)] : [full];
   return { paths: folders.map((folder) => join(folder, TOKENIZER_FILE)), sha256 };
 }
@@ -455,9 +452,10 @@ function tokenizerOf(
   // In Troupe 0.1, tokens of any file have the tokenizer "bytes".
   const isOld = (files?.tokens ?? flags?.tokens) !== undefined && Number(vocab) > BYTES;
   if (tokenizer === "bytes") return isOld ? "none" : tokenizer;
-  if (tokenizer === "gpt2" || tokenizer === "none") return tokenizer;
   const must = "its tokenizer must be bytes, gpt2, tokenizer.json or none";
-  throw refusal(`${doing} from ${path}`, must, quoted(tokenizer));
+  const isKnown = tokenizer === "gpt2" || tokenizer === "none";
+  ensure(isKnown, `${doing} from ${path}`, must, quoted(tokenizer), RangeError);
+  return tokenizer;
 }
 
 /** A trained MLP. */

@@ -11,13 +11,12 @@ import type { Metrics } from "../../actors/options/train_options.ts";
 import { readMetrics, RUN_FILES, type RunRecord } from "../../actors/run_folder/metrics_file.ts";
 import { readRun, type RunFolder } from "../../actors/run_folder/read.ts";
 import { reasonOf, recordOf, type RunFacts } from "../../actors/run_folder/write.ts";
-import { refusal } from "../../kernels/internal.ts";
 import { splitsBackward } from "../../schedules/internal.ts";
 import type { ActionKind, Schedule } from "../../schedules/mod.ts";
 import { inkOf } from "../../schedules/pictures/svg.ts";
 import { lossUnit } from "../run_files/losses.ts";
 import { changeIn, readTimeline } from "../run_files/timeline_file.ts";
-import { printError, quoted } from "../terminal.ts";
+import { ensure, printError, quoted } from "../terminal.ts";
 import { shellWord } from "../train/data_files.ts";
 import type { RunPlace, TrainRequest } from "../train/request.ts";
 import {
@@ -107,10 +106,8 @@ class RunReading {
 
   constructor(folder: RunFolder) {
     const { path, record } = folder;
-    if (!record) {
-      const must = `it must have a ${RUN_FILES.record}`;
-      throw refusal(`show the run ${quoted(path)}`, must, "checkpoints only");
-    }
+    const must = `it must have a ${RUN_FILES.record}`;
+    ensure(record, `show the run ${quoted(path)}`, must, "checkpoints only", RangeError);
     const schedule = recordedSchedule(record);
     this.start = startOf(folder);
     this.#context = { schedule, replicas: record.plan.replicas };

@@ -8,9 +8,9 @@ import { basename, dirname, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { folderEntries, stepFolder, stepFolders } from "../../actors/checkpoints/format.ts";
 import { claimFolder, lockFolder } from "../../actors/checkpoints/lock.ts";
-import { assertInput, refusal } from "../../kernels/internal.ts";
 import { type CommandSyntax, COMMON_FLAGS, type FlagValues, withDefaults } from "../flag.ts";
 import { parseArguments } from "../parse.ts";
+import { ensure } from "../terminal.ts";
 import { makeRunFolder, nextRunFolder } from "../../actors/run_folder/read.ts";
 import { readTrainFlags, type TrainRequest } from "../train/request.ts";
 
@@ -140,16 +140,11 @@ export async function readLaunchRequest(
   const { flags: given, words } = parseArguments(own, LAUNCH_FLAGS, { takesWords: true });
   const flags = withDefaults(LAUNCH_FLAGS, given), [script] = words;
   const hasMore = words.length > (flags.slurm ? 1 : 0), received = `${words.join(" ")} before it`;
-  assertInput(!hasMore, "launch", "the command must follow --", received, TypeError);
-  if (script === "") {
-    throw new TypeError('Cannot launch: --slurm must be followed by FILE or nothing, received ""');
-  }
-  if (command.length === 0) {
-    throw new TypeError("Cannot launch: a command must follow --, such as -- train, received none");
-  }
-  if (flags.hosts !== undefined && (flags.slurm || flags.launcher === "srun")) {
-    throw new TypeError("Cannot launch: --hosts must be left out, as Slurm chooses them");
-  }
+  ensure(!hasMore, "launch", "the command must follow --", received);
+  ensure(script !== "", "launch", "--slurm must be followed by FILE or nothing", '""');
+  ensure(command.length > 0, "launch", "a command must follow --, such as -- train");
+  const isPlaced = flags.hosts !== undefined && (flags.slurm || flags.launcher === "srun");
+  ensure(!isPlaced, "launch", "--hosts must be left out, as Slurm chooses them", flags.hosts);
   const [first, ...rest] = command;
   const asked = first === "train" ? await ofTrain(flags, rest, made) : ofCommand(flags, command);
   return { flags, script, ...asked };
@@ -159,19 +154,15 @@ export async function readLaunchRequest(
 async function ofTrain(flags: LaunchFlags, args: readonly string[], made: DisposableStack) {
   const request = await readTrainFlags(args), { out: said, flags: { model, overwrite } } = request;
   const isMpi = request.given.includes("runtime");
-  if (isMpi && request.flags.runtime !== "mpi") {
-    throw refusal("launch", "--runtime must be mpi", request.flags.runtime);
-  }
-  if (flags.out !== undefined) {
-    throw new TypeError("Cannot launch: --out must come after --, among the flags of train");
-  }
-  const ranks = ranksOf(request);
-  if (said === undefined && !PLAIN_NAME.test(model)) {
-    const must = "--out must name the folder of checkpoints of your own model";
-    throw refusal("launch", must, "none", TypeError);
-  }
+  const { runtime } = request.flags, isRight = !isMpi || runtime === "mpi";
+  ensure(isRight, "launch", "--runtime must be mpi", runtime, RangeError);
+  const { out: early } = flags, after = "--out must come after --, among the flags of train";
+  ensure(early === undefined, "launch", after, `${early} before it`);
+  const ranks = ranksOf(request), isNamed = said !== undefined || PLAIN_NAME.test(model);
+  ensure(isNamed, "launch", "--out must name the folder of checkpoints of your own model");
   const isSame = (flags.ranks ?? ranks) === ranks;
-  assertInput(isSame, "launch", `--ranks must be ${ranks}, as the flags of train say`, flags.ranks);
+  const must = `--ranks must be ${ranks}, as the flags of train say`;
+  ensure(isSame, "launch", must, flags.ranks, RangeError);
   const out = said ?? newFolder(model, flags, made);
   if (!overwrite) await checkOwn(out, request.flags.resume);
   const chosen = said === undefined ? ["--out", out] : [];
@@ -215,15 +206,10 @@ function ranksOf({ flags: { map, replicas }, schedule }: TrainRequest): number {
 /** Reads a job that runs another command than `train`. */
 function ofCommand(flags: LaunchFlags, command: readonly string[]) {
   const { ranks, out, "max-restarts": maxRestarts } = flags;
-  if (ranks === undefined) {
-    const must = `--ranks must be the number of ranks of ${command[0]}`;
-    throw refusal("launch", must, "none", TypeError);
-  }
-  if (out === undefined && maxRestarts > 0) {
-    const must =
-      "--out must name the folder to which the command writes checkpoints, or --max-restarts be 0";
-    throw refusal("launch", must, "neither", TypeError);
-  }
+  ensure(ranks, "launch", `--ranks must be the number of ranks of ${command[0]}`);
+  const must =
+    "--out must name the folder to which the command writes checkpoints, or --max-restarts be 0";
+  ensure(out !== undefined || maxRestarts === 0, "launch", must, "neither");
   return { ranks, command, isTrain: false, out, stallMs: STALL_MS, resume: [], chosen: [] };
 }
 

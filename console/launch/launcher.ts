@@ -6,7 +6,7 @@
  */
 
 import { checkFile } from "../command.ts";
-import { quoted } from "../terminal.ts";
+import { ensure, quoted } from "../terminal.ts";
 import type { LaunchFlags } from "./flags.ts";
 import { refusal } from "../../kernels/internal.ts";
 
@@ -182,8 +182,8 @@ export function readHosts(path: string): readonly ListedHost[] {
     const must = `line ${i + 1} must be a host, such as node1, node1:4 or node1 slots=4`;
     throw refusal("use --hosts", must, quoted(line), SyntaxError);
   });
-  if (hosts.length > 0) return hosts;
-  throw new SyntaxError("Cannot use --hosts: its file must name a host, received none");
+  ensure(hosts.length > 0, "use --hosts", "its file must name a host", "none", SyntaxError);
+  return hosts;
 }
 
 /**
@@ -401,9 +401,8 @@ export async function findLauncher(flags: LaunchFlags): Promise<Launcher> {
   const isSlurm = flags.slurm || (flags.launcher ?? (isInSlurm ? "srun" : "mpirun")) === "srun";
   if (isSlurm) {
     const isRun = !flags.slurm && !flags.print;
-    if (isRun && await versionOf("srun") === undefined) {
-      throw refusal("launch", "srun of Slurm must be installed", "none", TypeError);
-    }
+    const isThere = !isRun || await versionOf("srun") !== undefined;
+    ensure(isThere, "launch", "srun of Slurm must be installed");
     const mpi = flags.mpi ?? (await findMpi(undefined)).name;
     return {
       mpi,

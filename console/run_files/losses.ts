@@ -58,10 +58,9 @@ export function readCurves({ path, record }: RunFolder, metric?: string): LossCu
     const { training, heldOut } = of(job === undefined ? own : `${own}/${job}`);
     (type === "evaluation" ? heldOut : training).add({ step, loss: value });
   }
-  if (curves.size === 0) {
-    const what = metric === undefined ? "losses" : `the metric ${quoted(metric)}`;
-    throw refusal(`draw the run ${quoted(path)}`, `its metrics.jsonl must have ${what}`, "none");
-  }
+  const what = metric === undefined ? "losses" : `the metric ${quoted(metric)}`;
+  const must = `its metrics.jsonl must have ${what}`;
+  assertInput(curves.size > 0, `draw the run ${quoted(path)}`, must, "none");
   const unit = record && lossUnit(record);
   return Array.from(curves, ([name, { training, heldOut }]) => {
     return { name, metric, unit, training: training.points(), heldOut: heldOut.points() };

@@ -40,7 +40,7 @@ import {
   type TokenizerPlaces,
   tokenizerSource,
 } from "../commands/trained.ts";
-import { inOneLine, quoted } from "../terminal.ts";
+import { ensure, inOneLine, quoted } from "../terminal.ts";
 import { type GivenTrainFlags, SIZES } from "./flags.ts";
 
 /** Largest sizes of data and schedule files, by flag. */
@@ -186,10 +186,8 @@ function keptFiles({ path, config }: Remembering, doing: Doing): Map<DataFileFla
     if (file === undefined && old === undefined) continue;
     const { path: from, sha256 } = (file ?? { path: old }) as Partial<KeptFile>;
     const isHash = file === undefined || /^[0-9a-f]{64}$/.test(String(sha256));
-    if (typeof from !== "string" || !isHash) {
-      const must = `its ${flag} must have a path and a SHA-256`;
-      throw refusal(`${doing} ${path}`, must, quoted(file ?? old), TypeError);
-    }
+    const must = `its ${flag} must have a path and a SHA-256`;
+    ensure(typeof from === "string" && isHash, `${doing} ${path}`, must, quoted(file ?? old));
     kept.set(flag, { path: from, sha256 });
   }
   return kept;
@@ -300,10 +298,10 @@ export function tokenizerOfRun(
   const source = tokenizerOfFolder(folderOf(weights), vocab);
   if (typeof source === "object") return readTokenizerFile(source);
   if (tokens !== undefined) return undefined; // any file can contain ids
-  if (source !== "none") return source;
   const missing = quoted(join(folderOf(weights), TOKENIZER_FILE));
   const must = `--tokenizer must say what made those of its model, as there is no ${missing}`;
-  throw refusal("use the tokens of a text with --weights", must, "none", TypeError);
+  ensure(source !== "none", "use the tokens of a text with --weights", must);
+  return source;
 }
 
 const folderOf = (weights: string): string =>
@@ -348,10 +346,10 @@ export async function sizesOfWeights(
   const folder = isFolder ? path : dirname(path), file = join(folder, "config.json");
   const problem = inputFileProblem(file);
   if (problem !== undefined) {
-    if (!isFolder) return {};
     const must = "its folder must have a config.json, which says the sizes of the model";
     const remedy = "name the file of the weights to say them by flags";
-    throw refusal("use --weights", must, `${quoted(path)} (${problem}); ${remedy}`, TypeError);
+    ensure(!isFolder, "use --weights", must, `${quoted(path)} (${problem}); ${remedy}`);
+    return {};
   }
   const config = readConfigJson(folder);
   if (!isTransformersConfig(config)) return {};

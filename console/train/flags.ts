@@ -21,6 +21,7 @@ import {
   type FlagValues,
   type GivenFlags,
 } from "../flag.ts";
+import { ensure } from "../terminal.ts";
 
 /** Placeholder of a component in the help. */
 const PART = "NAME|MODULE";
@@ -158,7 +159,7 @@ export const noteReads = <T extends object>(options: T, read: Set<unknown>): T =
  * Refuses typed flags whose options are not read: by default the sizes of a model, which neither the
  * model nor its data reads.
  *
- * @param cannot the begin of the sentence.
+ * @param cannot what is refused, for the message.
  * @param given the flags that were typed.
  */
 export function refuseUnread(
@@ -169,9 +170,8 @@ export function refuseUnread(
 ): void {
   const [flag] = Object.entries(options)
     .find(([flag, option]) => given[flag] !== undefined && !read.has(option)) ?? [];
-  if (flag === undefined) return;
   const must = `--${flag} must be left out, as the ${reader} does not read it`;
-  throw new TypeError(`${cannot}: ${must}, received ${given[flag]}`);
+  ensure(flag === undefined, cannot, must, given[flag!]);
 }
 
 /** The settings of optimizers among the flags, by what an optimizer calls them. */

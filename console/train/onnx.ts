@@ -23,10 +23,9 @@ import {
   describeOnnx,
   modelFields,
   type OnnxDescription,
-  refusal,
 } from "../../kernels/internal.ts";
 import { checkFile } from "../command.ts";
-import { quoted } from "../terminal.ts";
+import { ensure, quoted } from "../terminal.ts";
 import { dimensionsOf, type GivenTrainFlags, type TrainFlags } from "./flags.ts";
 
 /** Default names of the label in data. */
@@ -111,10 +110,8 @@ export const isOnnxFile = (model: string | undefined): boolean => /\.onnx$/i.tes
 
 /** Refuses an ONNX file where costs are given by layer name, because names differ in each file. */
 export function refuseOnnxFile(cannot: string, model: string): void {
-  if (!isOnnxFile(model)) return;
-  throw new TypeError(
-    `${cannot}: --model must be one that a part builds, received the ONNX file ${quoted(model)}`,
-  );
+  const must = "--model must be one that a part builds";
+  ensure(!isOnnxFile(model), cannot, must, `the ONNX file ${quoted(model)}`);
 }
 
 /**
@@ -187,7 +184,7 @@ function dimensionsOfRun(
 export function onnxModel(file: OnnxFile, flags: TrainFlags): ModelComponent {
   const { content, name } = file, { loss, output, label = LABEL, lora, adapter } = flags;
   const cannot = `train ${quoted(file.path)}`, must = "--loss must be cross-entropy or mse";
-  if (loss === undefined) throw refusal(cannot, must, "none", TypeError);
+  ensure(loss, cannot, must);
   const none = "--lora and --adapter must be left out, as a trained ONNX file has no adapter";
   assertInput((lora ?? adapter) === undefined, cannot, none, lora ?? adapter);
   return {
@@ -214,9 +211,10 @@ function frozenOf({ path, initializers }: OnnxFile, list = ""): string[] {
   return list.split(",").filter(Boolean).flatMap((one) => {
     const isPrefix = one.endsWith("*"), begin = one.slice(0, -1);
     const found = initializers.filter((name) => isPrefix ? name.startsWith(begin) : name === one);
-    if (found.length > 0) return found;
     const must = `each must be an initializer of ${quoted(path)}`;
-    throw refusal("use --freeze", must, `${quoted(one)}${suggest(one, initializers)}`);
+    const received = `${quoted(one)}${suggest(one, initializers)}`;
+    ensure(found.length > 0, "use --freeze", must, received, RangeError);
+    return found;
   });
 }
 
@@ -231,18 +229,15 @@ export function trainedOnnx(
   { path: from, config, state: { weights } }: Checkpoint<TensorSource>,
   path: string | undefined,
 ): () => Uint8Array {
-  const cannot = `Cannot export ${from}: --model must name the ONNX file that its run trained`;
+  const cannot = `export ${from}`, must = "--model must name the ONNX file that its run trained";
   const { model } = (config.parts ?? {}) as { model?: { name?: unknown; integrity?: unknown } };
   const { name, integrity } = model ?? {};
-  const named = `${cannot}, ${quoted(name)}, because a file may not open another, received none`;
-  if (path === undefined) throw new TypeError(named);
-  if (!isOnnxFile(path)) throw new TypeError(`${cannot}, received ${quoted(path)}`);
-  const file = readOnnxFile(path);
-  if (file.integrity !== integrity) {
-    throw new RangeError(
-      `${cannot}, with hash ${quoted(integrity)}, received ${quoted(path)} with ${file.integrity}`,
-    );
-  }
+  const why = `${must}, ${quoted(name)}, because a file may not open another`;
+  ensure(path !== undefined, cannot, why);
+  ensure(isOnnxFile(path), cannot, must, quoted(path));
+  const file = readOnnxFile(path), received = `${quoted(path)} with ${file.integrity}`;
+  const hashed = `${must}, with hash ${quoted(integrity)}`;
+  ensure(file.integrity === integrity, cannot, hashed, received, RangeError);
   return () =>
     onnxWithWeights(
       file.content,

@@ -26,11 +26,11 @@ import { openTask, type Task } from "../../actors/registry/task.ts";
 import type { KeptComponent, KeptComponents } from "../../actors/run_folder/metrics_file.ts";
 import type { RunFacts } from "../../actors/run_folder/write.ts";
 import { packageActor } from "../../actors/sandbox/host.ts";
-import { assertInput, decodeLengths, refusal } from "../../kernels/internal.ts";
+import { decodeLengths } from "../../kernels/internal.ts";
 import { parseTokenizer, type TokenizerName } from "../../kernels/mod.ts";
 import { scheduleOptionsOf } from "../commands/schedule_flags.ts";
 import { optionsOfFlags } from "../flag.ts";
-import { inOneLine, printError, quoted } from "../terminal.ts";
+import { ensure, inOneLine, printError, quoted } from "../terminal.ts";
 import { shellWord } from "./data_files.ts";
 import {
   INHERITED_FLAGS,
@@ -95,8 +95,7 @@ export async function taskOf(request: TrainRequest, { model, data }: RunComponen
   const { flags, files, microBatches, tokenizer: file, onnx } = request;
   const { replicas, steps, seed, dropout } = flags, documents = files["token-lengths"];
   const isGrouped = flags["group-by-length"] && !flags.lengths;
-  const must = "--lengths must be given with --group-by-length";
-  assertInput(!isGrouped, "group by length", must, "none", TypeError);
+  ensure(!isGrouped, "group by length", "--lengths must be given with --group-by-length");
   // No flag selects another built-in tokenizer.
   const tokenizer = file
     ? await parseTokenizer(file.content, inOneLine(file.path))
@@ -107,7 +106,7 @@ export async function taskOf(request: TrainRequest, { model, data }: RunComponen
     // A user's part may read its options later, when a layer is built.
     if (!(model.isBuiltIn || onnx) || !data.isBuiltIn) return made;
     return Promise.resolve(made).then((done) => {
-      refuseUnread(`Cannot train ${built.name}`, typedOf(request), read);
+      refuseUnread(`train ${built.name}`, typedOf(request), read);
       return done;
     });
   };
@@ -130,13 +129,11 @@ function nameOfData(
 ): string {
   const file = files.tokens ? "tokens" : files.text ? "text" : undefined;
   const isOwn = flags.data !== undefined && !INHERITED_FLAGS.data.choices.includes(flags.data);
-  if (file && given.includes("data") && isOwn) {
-    throw refusal("train", "the data must come from one place", `--data and --${file}`, TypeError);
-  }
+  const isTwice = file && given.includes("data") && isOwn;
+  ensure(!isTwice, "train", "the data must come from one place", `--data and --${file}`);
   const name = file ?? flags.data ?? model.value.data;
-  if (name !== undefined) return name;
-  const must = "--data must name its training data";
-  throw refusal(`train ${model.value.name}`, must, "none", TypeError);
+  ensure(name !== undefined, `train ${model.value.name}`, "--data must name its training data");
+  return name;
 }
 
 /** Returns the model of an ONNX file; undefined if the run trains another model. */
@@ -207,12 +204,12 @@ function readKept(
   const { [kind]: kept } = (config.parts ?? {}) as Record<string, unknown>;
   if (kept === undefined) return undefined;
   const { name, from, integrity } = (kept ?? {}) as Record<string, unknown>;
-  const texts = [name, from, integrity];
-  if (texts.every((text) => typeof text === "string" && text.length <= TEXT_MAX)) {
-    return kept as KeptComponent;
-  }
+  const areTexts = [name, from, integrity].every((text) =>
+    typeof text === "string" && text.length <= TEXT_MAX
+  );
   const must = `its ${kind} must have a name, a module and a hash`;
-  throw refusal(`${doing} ${path}`, must, quoted(kept), TypeError);
+  ensure(areTexts, `${doing} ${path}`, must, quoted(kept));
+  return kept as KeptComponent;
 }
 
 /**
@@ -262,7 +259,7 @@ function optimizerOf(request: TrainRequest, optimizer: OptimizerComponent) {
   const read = new Set<unknown>();
   const settings = optimizer.options(noteReads({ beta1, beta2, momentum, weightDecay }, read));
   const reader = [`optimizer ${optimizer.name}`, OPTIMIZER_SETTINGS] as const;
-  refuseUnread("Cannot train", typedOf(request), read, reader);
+  refuseUnread("train", typedOf(request), read, reader);
   return settings;
 }
 

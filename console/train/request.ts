@@ -12,7 +12,7 @@ import { locateCheckpoint } from "../../actors/checkpoints/read.ts";
 import type { TensorSource } from "../../actors/checkpoints/tensors.ts";
 import { readAdapterConfig } from "../../actors/checkpoints/peft.ts";
 import { checkSizes, formatLora } from "../../actors/options/limits.ts";
-import { assertInput, inputFileProblem, refusal } from "../../kernels/internal.ts";
+import { assertInput, inputFileProblem } from "../../kernels/internal.ts";
 import type { Schedule } from "../../schedules/mod.ts";
 import { checkFile } from "../command.ts";
 import { readScheduleFile } from "../commands/schedule.ts";
@@ -40,7 +40,7 @@ import {
   runToResume,
 } from "../../actors/run_folder/read.ts";
 import type { KeptComponents } from "../../actors/run_folder/metrics_file.ts";
-import { inOneLine, printError, quoted } from "../terminal.ts";
+import { ensure, inOneLine, printError, quoted } from "../terminal.ts";
 import {
   checkSameFiles,
   type DataFiles,
@@ -104,9 +104,8 @@ function inheritedFlags(
 ): GivenTrainFlags {
   const kept: Values = readKeptFlags(config.flags ?? {}, INHERITED_FLAGS, path);
   const fixed = takenBack.find((name) => kept[name] === true && Object.hasOwn(MODEL_FLAGS, name));
-  if (fixed !== undefined) {
-    throw refusal(`resume from ${path}`, `--${fixed} must be true, as in this checkpoint`, "false");
-  }
+  const must = `--${fixed} must be true, as in this checkpoint`;
+  assertInput(fixed === undefined, `resume from ${path}`, must, "false");
   return Object.fromEntries(Object.entries(kept).filter(([name]) => !takenBack.includes(name)));
 }
 
@@ -155,11 +154,10 @@ function checkResumable(
     const right = kept[name] === undefined ? "left out" : inOneLine(String(kept[name]));
     assertInput(isSame, cannot, `--${name} must be ${right}, as in this checkpoint`, given[name]);
   }
-  if (given.lora !== undefined && inherited.lora === undefined) {
-    const must = "--lora must be left out, because the run has no adapter";
-    const remedy = "export the run, and name the exported folder with --weights";
-    throw refusal(cannot, must, `one; ${remedy}`);
-  }
+  const isNew = given.lora !== undefined && inherited.lora === undefined;
+  const none = "--lora must be left out, because the run has no adapter";
+  const remedy = "export the run, and name the exported folder with --weights";
+  assertInput(!isNew, cannot, none, `one; ${remedy}`);
   const must = `--steps must be at least ${step}, the steps of this checkpoint`;
   assertInput(steps >= step, cannot, must, steps);
 }
@@ -322,11 +320,10 @@ function refuseWithoutPlace(
   out: string | undefined,
 ): void {
   const depends = schedule.updates !== "flush" && flags["checkpoint-every"] !== undefined;
-  if (config?.checkpoint && out === undefined && flags.json && depends) {
-    const must =
-      `--out must say where its checkpoints go, on which the bits of ${schedule.name} depend`;
-    throw refusal(`repeat the run of ${config.path}`, must, "none", TypeError);
-  }
+  const hasNone = config?.checkpoint && out === undefined && flags.json;
+  const must =
+    `--out must say where its checkpoints go, on which the bits of ${schedule.name} depend`;
+  ensure(!(hasNone && depends), `repeat the run of ${config?.path}`, must);
 }
 
 /** Returns the choices that a simulation of the schedule makes. */
@@ -357,21 +354,19 @@ function choicesOf(flags: TrainFlags, kept: KeptRun | undefined): readonly Sched
 
 /** Refuses flags that exclude each other. */
 function checkTogether(given: GivenTrainFlags): void {
-  const check = (isRight: boolean, cannot: string, must: string, received = "none") =>
-    assertInput(isRight, cannot, must, received, TypeError);
   const { text, tokens, trace, model } = given,
     hasBoth = text !== undefined && tokens !== undefined;
-  check(!hasBoth, "train", "the data must come from one file", "--text and --tokens");
+  ensure(!hasBoth, "train", "the data must come from one file", "--text and --tokens");
   const hasTokens = tokens !== undefined || given["token-lengths"] === undefined;
-  check(hasTokens, "train", "--tokens must name the file that --token-lengths is of");
+  ensure(hasTokens, "train", "--tokens must name the file that --token-lengths is of");
   const hasTrace = trace !== undefined || !given["trace-steps"];
-  check(hasTrace, "trace", "--trace must name the file for --trace-steps");
+  ensure(hasTrace, "trace", "--trace must name the file for --trace-steps");
   const own = (Object.keys(ONNX_FLAGS) as (keyof typeof ONNX_FLAGS)[]).find((flag) => given[flag]);
   const mustBeOnnx = "--model must name an ONNX file, which ends in .onnx";
-  check(own === undefined || isOnnxFile(model), `use --${own}`, mustBeOnnx, model);
+  ensure(own === undefined || isOnnxFile(model), `use --${own}`, mustBeOnnx, model);
   const lone = (["dashboard-stay", "dashboard-port"] as const).find((flag) => given[flag]);
   const isShown = lone === undefined || given.dashboard === true;
-  check(isShown, "show a dashboard", `--dashboard must be given with --${lone}`);
+  ensure(isShown, "show a dashboard", `--dashboard must be given with --${lone}`);
 }
 
 /** Flags with the tokenizer that was found; no path is remembered among them. */

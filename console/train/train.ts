@@ -18,7 +18,6 @@ import { follow, isFollower, lead, letLeaderSpeak } from "../../actors/run/mpi_r
 import { trainAs } from "../../actors/run/train.ts";
 import { type KeptComponents, RUN_FILES } from "../../actors/run_folder/metrics_file.ts";
 import { launchedRanks } from "../../actors/transports/mpi/library.ts";
-import { refusal } from "../../kernels/internal.ts";
 import { ifServed } from "../../schedules/internal.ts";
 import type { CommandContext } from "../command.ts";
 import { mergedWeights } from "../commands/trained.ts";
@@ -29,6 +28,7 @@ import { openTimeline, type TimelineFile } from "../run_files/timeline_file.ts";
 import { shellWord } from "./data_files.ts";
 import {
   count,
+  ensure,
   evaluationText,
   inOneLine,
   metricTexts,
@@ -70,9 +70,7 @@ function openEventLog(
   announce: (line: string) => void,
 ): Tracker | undefined {
   if (log === "none") return undefined;
-  if (directory === undefined) {
-    throw refusal(`use --log ${log}`, "--out must say where its files go", "none", TypeError);
-  }
+  ensure(directory !== undefined, `use --log ${log}`, "--out must say where its files go");
   const tracker = tensorboard(directory);
   let isFailed = false;
   const attempt = (what: () => void) => {
@@ -221,13 +219,11 @@ async function trainAsAsked(
 async function readRun(args: readonly string[]) {
   let request = await readTrainFlags(args);
   const { choices } = request;
-  for (let i = 0;;) {
+  for (let i = 1;; i++) {
     const parts = await importComponents(request), task = await taskOf(request, parts);
     if (choices.length < 2 || canHold(request, parts, task)) return { request, parts, task };
-    if (++i === choices.length) {
-      const must = `one of ${choices.length} must fit the layers of the model and --memory-limit`;
-      throw refusal("choose a schedule", must, "none that does");
-    }
+    const must = `one of ${choices.length} must fit the layers of the model and --memory-limit`;
+    ensure(i < choices.length, "choose a schedule", must, "none that does", RangeError);
     request = await readTrainFlags(args, choices[i]);
   }
 }
@@ -263,15 +259,12 @@ function optionsOf(
 ): TrainOptions {
   const { flags } = request, { heldOut } = task, asked = flags["eval-every"];
   const every = asked ?? (flags.json || flags.tokens || !heldOut ? undefined : 50);
-  if (every && !heldOut) {
-    const must = "--eval-every must be left out, because it has no held-out data";
-    throw refusal(`evaluate on ${parts.data.value.name}`, must, every, TypeError);
-  }
-  if (!every) refuseWithoutEvaluations(flags, heldOut ? undefined : parts.data.value.name);
-  if (flags["keep-best"] && directory === undefined) {
-    const must = "--out must name the folder of checkpoints";
-    throw refusal("use --keep-best", must, "none", TypeError);
-  }
+  const { name } = parts.data.value;
+  const must = "--eval-every must be left out, because it has no held-out data";
+  ensure(!every || heldOut, `evaluate on ${name}`, must, every);
+  if (!every) refuseWithoutEvaluations(flags, heldOut ? undefined : name);
+  const isPlaced = !flags["keep-best"] || directory !== undefined;
+  ensure(isPlaced, "use --keep-best", "--out must name the folder of checkpoints");
   const config = checkpointConfig(request, task.config, keptComponents(parts));
   return {
     ...runOptions(request, parts, TRAIN_MODULE),
@@ -297,11 +290,10 @@ function optionsOf(
 /** Refuses flags that need evaluations if the run has none. */
 function refuseWithoutEvaluations(flags: TrainFlags, data: string | undefined): void {
   const flag = flags["keep-best"] ? "keep-best" : "patience";
-  if (flags[flag] === undefined) return;
   const how = data === undefined
     ? "--eval-every must say when held-out data is evaluated"
     : `the data must have held-out data, and ${data} has none`;
-  throw new TypeError(`Cannot use --${flag}: ${how}, received none`);
+  ensure(flags[flag] === undefined, `use --${flag}`, how);
 }
 
 /** Prints the events of a run. Disposing restores the terminal. */

@@ -84,6 +84,54 @@ export function fitCanvas(pen, width, height) {
   pen.setTransform(sharp, 0, 0, sharp, 0, 0);
 }
 
+/**
+ * Returns a striped pattern for canvases.
+ *
+ * @param {string} back
+ * @param {string} line
+ */
+export function stripesOf(back, line) {
+  const tile = document.createElement("canvas"), pen = tile.getContext("2d");
+  tile.width = tile.height = 6;
+  if (!pen) return back;
+  pen.fillStyle = back;
+  pen.fillRect(0, 0, 6, 6);
+  pen.strokeStyle = line;
+  pen.beginPath();
+  pen.moveTo(-1, 7);
+  pen.lineTo(7, -1);
+  pen.stroke();
+  return pen.createPattern(tile, "repeat") ?? back;
+}
+
+/** Limit of entries in a list. */
+const ENTRIES_MAX = 500;
+
+/**
+ * Lists the actions and idle times of each worker by their start, for readers of text.
+ *
+ * @param {readonly (readonly Entry[])[]} workers
+ * @param {(entry: Entry) => string} whenOf describes the time of an entry.
+ * @typedef {{ name: string, from: number, to: number, isGap?: boolean }} Entry
+ */
+export function listWorkers(workers, whenOf) {
+  return workers.map((entries, worker) => {
+    const more = entries.length - ENTRIES_MAX;
+    const items = entries.toSorted((a, b) => a.from - b.from).slice(0, ENTRIES_MAX).map((entry) => {
+      const { name, from, to, isGap } = entry;
+      const data = { "data-name": name, "data-from": from, "data-to": to };
+      const words = [
+        element("span", { class: "name" }, name),
+        element("small", {}, ` ${whenOf(entry)}`),
+      ];
+      return element("li", { class: isGap ? "gap" : "done", ...data }, ...words);
+    });
+    if (more > 0) items.push(element("li", {}, `and ${whole(more)} more`));
+    const list = element("ol", { "data-worker": worker }, ...items);
+    return element("section", {}, element("h3", {}, `worker ${worker}`), list);
+  });
+}
+
 const THEMES = ["as the system", "light", "dark"];
 
 /**

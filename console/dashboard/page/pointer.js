@@ -1,5 +1,5 @@
 /**
- * Zoom, pan, wheel, drag and pinch of a timeline.
+ * Zoom, pan, wheel, drag, pinch and keys of a timeline.
  *
  * @module
  */
@@ -8,6 +8,9 @@
 
 /** Minimum visible milliseconds. */
 const LENGTH_MIN = 0.01;
+
+/** Zoom factor of a key or a button. */
+const ZOOM = 1.5;
 
 /**
  * Opens the visible range, which is the whole step until it is zoomed.
@@ -30,8 +33,16 @@ export function openRange(onChange) {
     zoomed = within(to);
     onChange();
   };
+  /** @param {number} factor of the visible time. @param {number} [at] time that stays in place. */
+  const zoom = (factor, at) => {
+    const { from, to } = seen(), fixed = at ?? (from + to) / 2;
+    see({ from: fixed - (fixed - from) * factor, to: fixed + (to - fixed) * factor });
+  };
   return {
     seen,
+    zoom,
+    zoomIn: () => zoom(1 / ZOOM),
+    zoomOut: () => zoom(ZOOM),
     /** Sets the end of the whole step; what is seen stays within it. @param {number} to */
     endAt(to) {
       end = to || 1;
@@ -41,11 +52,6 @@ export function openRange(onChange) {
     all() {
       zoomed = undefined;
       onChange();
-    },
-    /** @param {number} factor of the visible time. @param {number} [at] time that stays in place. */
-    zoom(factor, at) {
-      const { from, to } = seen(), fixed = at ?? (from + to) / 2;
-      see({ from: fixed - (fixed - from) * factor, to: fixed + (to - fixed) * factor });
     },
     /** @param {number} part of the visible time. */
     pan(part) {
@@ -105,4 +111,39 @@ export function listenToPointers(place, { point, pan, zoom, timeAt, hide }) {
   const lift = (/** @type {PointerEvent} */ event) => void down.delete(event.pointerId);
   place.addEventListener("pointerup", lift);
   place.addEventListener("pointercancel", lift);
+}
+
+/**
+ * Opens the visible range of a timeline, which pointers move.
+ *
+ * @param {HTMLElement} place
+ * @param {{ gutter(): number, onChange(): void, point(event: PointerEvent): void, hide(): void }} act
+ * `gutter` returns the pixels left of the timeline.
+ */
+export function openView(place, { gutter, onChange, point, hide }) {
+  const range = openRange(onChange);
+  const timeAt = (/** @type {number} */ x) => {
+    const { from, to } = range.seen(), left = gutter();
+    return from + (to - from) * (x - left) / (place.clientWidth - left);
+  };
+  listenToPointers(place, { point, pan: range.pan, zoom: range.zoom, timeAt, hide });
+  new ResizeObserver(() => onChange()).observe(place);
+  return { ...range, timeAt };
+}
+
+/**
+ * Calls a function for each key without Ctrl, Meta and Alt.
+ *
+ * @param {HTMLElement} place
+ * @param {Readonly<Record<string, () => void>>} keys
+ * @param {Readonly<Record<string, () => void>>} shifted with Shift.
+ */
+export function listenToKeys(place, keys, shifted = keys) {
+  place.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const act = (event.shiftKey ? shifted : keys)[event.key];
+    if (!act) return;
+    event.preventDefault();
+    act();
+  });
 }

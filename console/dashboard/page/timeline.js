@@ -4,8 +4,19 @@
  * @module
  */
 
-import { byId, colorOf, duration, element, fill, fitCanvas, setText, whole } from "./elements.js";
-import { listenToPointers, openRange } from "./pointer.js";
+import {
+  byId,
+  colorOf,
+  duration,
+  element,
+  fill,
+  fitCanvas,
+  listWorkers,
+  setText,
+  stripesOf,
+  whole,
+} from "./elements.js";
+import { listenToKeys, openView } from "./pointer.js";
 
 /** @import { State } from "./state.js" */
 /** @import { Range } from "./pointer.js" */
@@ -162,7 +173,7 @@ function draw(pen, { layout, range, width, run, chosen }) {
   pen.rect(gutter, 0, width - gutter, height);
   pen.clip();
   drawAxis(pen, { range, xOf, height, labels, ink });
-  const stripes = stripesOf(pen, ink);
+  const stripes = stripesOf(ink.gap, ink.stripe);
   for (const box of boxes) {
     const left = xOf(box.from), right = left + (box.to - box.from) * scale;
     if (left > width || right < gutter) continue;
@@ -177,25 +188,6 @@ function draw(pen, { layout, range, width, run, chosen }) {
     pen.strokeRect(x, chosen.top + 1, wide, chosen.height - 2);
   }
   pen.restore();
-}
-
-/**
- * @param {CanvasRenderingContext2D} pen
- * @param {ReturnType<typeof colors>} ink
- */
-function stripesOf(pen, ink) {
-  const tile = document.createElement("canvas");
-  tile.width = tile.height = 6;
-  const own = tile.getContext("2d");
-  if (!own) return ink.gap;
-  own.fillStyle = ink.gap;
-  own.fillRect(0, 0, 6, 6);
-  own.strokeStyle = ink.stripe;
-  own.beginPath();
-  own.moveTo(-1, 7);
-  own.lineTo(7, -1);
-  own.stroke();
-  return pen.createPattern(tile, "repeat") ?? ink.gap;
 }
 
 /**
@@ -307,36 +299,19 @@ function describeStep({ step, length, workers }, { from, to }) {
   return `Timeline of step ${whole(step)}: ${duration(length)}, ${workers.length} workers, ${seen}`;
 }
 
-/** Limit of entries in a list. */
-const WORDS_MAX = 500;
-
 /**
  * Lists the actions of each worker in a step.
  *
  * @param {TraceView} trace
  */
-function inWords({ workers }) {
-  return workers.map(({ spans, gaps }, worker) => {
-    const all = [
-      ...spans.map(([name, from, to]) => ({ name, from, to, kind: "done" })),
-      ...gaps.map(([from, to, name]) => ({ name: name || "nothing to do", from, to, kind: "gap" })),
-    ].sort((a, b) => a.from - b.from);
-    const entries = all.slice(0, WORDS_MAX).map(({ name, from, to, kind }) => {
-      const when = element("small", {}, ` ${duration(to - from)} from ${duration(from)}`);
-      return element("li", { class: kind }, element("span", { class: "name" }, name), when);
-    });
-    const more = all.length - WORDS_MAX;
-    if (more > 0) entries.push(element("li", {}, `and ${whole(more)} more`));
-    const list = element("ol", { "data-worker": worker }, ...entries);
-    return element("section", {}, element("h3", {}, `worker ${worker}`), list);
-  });
-}
-
-/** Names of kinds of actions in a legend. */
-export const KIND_NAMES = {
-  ...{ F: "forward", B: "backward", I: "for the input", W: "for the weights" },
-  R: "recomputation",
-};
+const inWords = ({ workers }) =>
+  listWorkers(
+    workers.map(({ spans, gaps }) => [
+      ...spans.map(([name, from, to]) => ({ name, from, to })),
+      ...gaps.map(([from, to, name]) => ({ name: name || "nothing to do", from, to, isGap: true })),
+    ]),
+    ({ from, to }) => `${duration(to - from)} from ${duration(from)}`,
+  );
 
 /** Shows the legend once. @param {State} state */
 function showLegend({ run }) {
@@ -349,7 +324,7 @@ function showLegend({ run }) {
     return element("span", {}, box, text);
   };
   legend.append(
-    ...Object.entries(KIND_NAMES).filter(([kind]) => kinds.has(kind)).map(([kind, word]) =>
+    ...Object.entries(KINDS).filter(([kind]) => kinds.has(kind)).map(([kind, word]) =>
       swatch(`${kind} ${word}`, "ink", run.inks[`${kind}0.0`]?.[0])
     ),
     swatch("waiting", "gap"),
@@ -459,8 +434,8 @@ function besideRow(boxes, now, across) {
 /** Intervals at which the newest step is shown, also with reduced motion. */
 const LIVE_EVERY_MS = 1000, CALM_EVERY_MS = 3000;
 
-/** Zoom factor and pan of a key. */
-const ZOOM = 1.5, PAN = 0.2;
+/** Pan of a key. */
+const PAN = 0.2;
 
 /**
  * Opens the timeline.
@@ -505,7 +480,8 @@ export function openTimeline(onShown) {
     redraw();
   };
   canvas.onChange = redraw;
-  listenToKeys(place, canvas, turn, () => watch(true));
+  listenToKeys(place, ...keysOf(canvas, turn));
+  place.addEventListener("keydown", ({ defaultPrevented }) => defaultPrevented && watch(true));
   place.addEventListener("pointerenter", () => watch(true));
   place.addEventListener("pointerleave", () => watch(false));
   place.addEventListener("blur", () => {
@@ -546,16 +522,21 @@ function openCanvas(place) {
   /** @type {(() => void) | undefined} */
   let wanted;
   const opened = { onChange: () => {} };
-  const change = () => {
-    pointing.hide();
-    opened.onChange();
-  };
-  const range = openRange(change);
-  const timeAt = (/** @type {number} */ x) => {
-    const { from, to } = range.seen(), gutter = layout?.gutter ?? 0;
-    return from + (to - from) * (x - gutter) / (place.clientWidth - gutter);
-  };
-  const pointing = openPointing(place, () => layout, timeAt);
+  const hide = () => pointing.hide();
+  const range = openView(place, {
+    gutter: () => layout?.gutter ?? 0,
+    onChange() {
+      hide();
+      opened.onChange();
+    },
+    point(event) {
+      const before = pointing.chosen();
+      pointing.point(event);
+      if (pointing.chosen() !== before) opened.onChange();
+    },
+    hide,
+  });
+  const pointing = openPointing(place, () => layout, range.timeAt);
   /** @param {State | undefined} state @param {TraceView | undefined} shown */
   const paint = (state, shown) => {
     const width = place.clientWidth;
@@ -570,21 +551,9 @@ function openCanvas(place) {
     place.classList.remove("empty");
     place.setAttribute("aria-label", describeStep(shown, range.seen()));
   };
-  listenToPointers(place, {
-    point(event) {
-      const before = pointing.chosen();
-      pointing.point(event);
-      if (pointing.chosen() !== before) opened.onChange();
-    },
-    pan: range.pan,
-    zoom: range.zoom,
-    timeAt,
-    hide: pointing.hide,
-  });
-  byId("zoom-in").addEventListener("click", () => range.zoom(1 / ZOOM));
-  byId("zoom-out").addEventListener("click", () => range.zoom(ZOOM));
+  byId("zoom-in").addEventListener("click", range.zoomIn);
+  byId("zoom-out").addEventListener("click", range.zoomOut);
   byId("zoom-all").addEventListener("click", range.all);
-  new ResizeObserver(() => opened.onChange()).observe(place);
   place.classList.add("empty");
   return Object.assign(opened, {
     range,
@@ -634,21 +603,18 @@ function showSteps(state, shown, isLive) {
 }
 
 /**
- * Handles keys of the timeline.
+ * Returns what keys of the timeline do, without and with Shift.
  *
- * @param {HTMLElement} place
  * @param {ReturnType<typeof openCanvas>} canvas
  * @param {(by: number) => void} turn shows another step.
- * @param {() => void} onKey
  */
-function listenToKeys(place, canvas, turn, onKey) {
-  const { range, pointing } = canvas;
+function keysOf(canvas, turn) {
+  const { range, pointing } = canvas, { zoomIn, zoomOut } = range;
   const choose = (/** @type {number} */ along, /** @type {number} */ across) => {
     const box = pointing.step(along, across);
     if (box) range.bring(box);
     canvas.onChange();
   };
-  const zoomIn = () => range.zoom(1 / ZOOM), zoomOut = () => range.zoom(ZOOM);
   /** @type {Readonly<Record<string, () => void>>} */
   const plain = {
     ArrowLeft: () => range.pan(-PAN),
@@ -672,12 +638,5 @@ function listenToKeys(place, canvas, turn, onKey) {
     ArrowDown: () => choose(0, 1),
     "+": zoomIn,
   };
-  place.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const act = (event.shiftKey ? shifted : plain)[event.key];
-    if (!act) return;
-    event.preventDefault();
-    onKey();
-    act();
-  });
+  return /** @type {const} */ ([plain, shifted]);
 }

@@ -6,7 +6,7 @@
 
 import { shortNumber } from "../../../schedules/pictures/grid.ts";
 import { byId, element, fill, openThemes, setText } from "../../dashboard/page/elements.js";
-import { KIND_NAMES } from "../../dashboard/page/timeline.js";
+import { KINDS } from "../../dashboard/page/timeline.js";
 import { CAUSES, type Picture } from "./play.ts";
 import { numberControl, openPanel, summaryOf } from "./panel.ts";
 import { formatLink, readLink, type Settings, SHARED, START } from "./settings.ts";
@@ -156,9 +156,7 @@ function showLegend(): void {
     return element("span", {}, box, text);
   };
   fill(byId("legend"), [
-    ...Object.entries(KIND_NAMES).map(([kind, name]) =>
-      swatch(`--kind-${kind}`, `${kind} ${name}`)
-    ),
+    ...Object.entries(KINDS).map(([kind, name]) => swatch(`--kind-${kind}`, `${kind} ${name}`)),
     ...CAUSES.map(([name, meaning]) => swatch(`--cause-${name}`, `bubble: ${meaning}`, "bubble")),
     swatch("--bad", "critical path"),
   ]);

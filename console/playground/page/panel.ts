@@ -6,7 +6,7 @@
 
 import { findSchedule, scheduleNames } from "../../../schedules/mod.ts";
 import { shortNumber } from "../../../schedules/pictures/grid.ts";
-import { byId, element, fill, setText } from "../../dashboard/page/elements.js";
+import { byId, element, fill, listWorkers, setText } from "../../dashboard/page/elements.js";
 import { CAUSES, type Picture, readTrace, type Spans } from "./play.ts";
 import {
   CHOICES,
@@ -108,6 +108,18 @@ const download = (name: string, blob: Blob) => {
   setTimeout(() => URL.revokeObjectURL(url), 60_000);
 };
 
+/** Saves a side as a file by its own web worker, so that the picture is finished, too. */
+function saveSide(request: Omit<Request, "id">, refuse: (message?: string) => void): void {
+  const { settings, side, format } = request, worker = startWorker();
+  worker.onmessage = ({ data: { file, error } }: MessageEvent<Answer>) => {
+    worker.terminate();
+    if (file === undefined) return refuse(error);
+    const name = `${settings.sides[side]!.schedule}.${format}`;
+    download(name, new Blob([file], { type: `text/${format}` }));
+  };
+  worker.postMessage({ ...request, id: 0 });
+}
+
 /** Functions of the page that a side calls. */
 interface PageOfPanel {
   settings(): Settings;
@@ -120,45 +132,20 @@ interface PageOfPanel {
 
 const NAMES = ["A", "B"];
 
-/** Creates the elements of a side. */
-function createPanel(letter: string, id: (name: string) => string) {
-  const pick = element("select", { id: id("schedule"), "aria-label": `Schedule ${letter}` });
-  for (const name of scheduleNames()) pick.append(element("option", { value: name }, name));
-  pick.append(element("option", { value: OWN }, "own lists (CSV or trace)"));
-  const options = element("div", { class: "options" }), about = element("p", { class: "summary" });
-  const error = element("p", { class: "error", role: "alert", hidden: true });
-  const words = element("p", { class: "chosen", role: "status" });
-  const timeline = { role: "application", "aria-roledescription": "timeline", tabindex: 0 };
-  const place = element("div", { class: "timeline", ...timeline, "aria-describedby": "keys" });
-  place.append(element("canvas"));
-  const list = element("div", { class: "words", tabindex: 0, role: "region" });
-  list.setAttribute("aria-label", `Actions of schedule ${letter}`);
-  const details = element("details", {}, element("summary", {}, "The same in words"), list);
-  const command = element("code", { class: "command" });
-  const files = element("div", { class: "tools files" });
-  const zoom = element("div", { class: "tools", role: "group", "aria-label": "Zoom" });
-  const panel = element(
-    "section",
-    { class: "card panel", id: id("panel"), "aria-label": `Schedule ${letter}` },
-    element("div", { class: "heading" }, element("div", { class: "pick" }, pick), zoom),
-    ...[options, about, error, place, words, files, command, details],
-  );
+/** Creates the elements of a side from the template of the page. */
+function createPanel(index: number) {
+  const letter = NAMES[index]!, id = (name: string) => `${letter.toLowerCase()}-${name}`;
+  const { content } = byId("side") as HTMLTemplateElement;
+  const panel = content.firstElementChild!.cloneNode(true) as HTMLElement;
+  for (const one of [panel, ...panel.querySelectorAll("*")]) {
+    if (one.id) one.id = id(one.id);
+    if (one.ariaLabel) one.ariaLabel = one.ariaLabel.replace("{side}", letter);
+  }
   byId("panels").append(panel);
-  const chosen = pick as HTMLSelectElement;
-  return {
-    panel,
-    pick: chosen,
-    options,
-    about,
-    error,
-    place,
-    words,
-    list,
-    details,
-    command,
-    files,
-    zoom,
-  };
+  const find = (selector: string) => panel.querySelector<HTMLElement>(selector)!;
+  const pick = find("select") as HTMLSelectElement;
+  pick.prepend(...scheduleNames().map((name) => new Option(name)));
+  return { panel, id, find, pick };
 }
 
 /** Takes files that are dropped on a panel. */
@@ -194,9 +181,9 @@ async function readSide({ timed: _, ...now }: Side, file: Blob): Promise<Side> {
 
 /** Opens a side. */
 export function openPanel(index: number, page: PageOfPanel) {
-  const letter = NAMES[index]!, id = (name: string) => `${letter.toLowerCase()}-${name}`;
-  const made = createPanel(letter, id), { panel, pick, about, error, details, command } = made;
-  const timeline = openTimeline(made.place, made.words);
+  const { panel, id, find, pick } = createPanel(index), about = find(".summary");
+  const error = find(".error"), details = find("details"), command = find(".command");
+  const place = find(".timeline"), timeline = openTimeline(place, find(".chosen"));
   let picture: Picture | undefined, worded: Picture | undefined;
   const side = () => page.settings().sides[index]!;
   const refuse = (message?: string) => {
@@ -209,14 +196,14 @@ export function openPanel(index: number, page: PageOfPanel) {
     panel.classList.toggle("stale", !picture);
     setText(about, picture ? `${describeSide(side())} ${summaryOf(picture)}` : "");
     if (picture) {
-      made.place.setAttribute("aria-label", `Timeline of ${picture.name}: ${summaryOf(picture)}`);
+      place.setAttribute("aria-label", `Timeline of ${picture.name}: ${summaryOf(picture)}`);
     }
     page.shown();
   });
   const read = (file: Blob) =>
     void readSide(side(), file).then(page.change, (cause) => refuse(String(cause.message)));
   const showWords = () => {
-    if (details.hasAttribute("open")) fill(made.list, inWords(timeline.spans()));
+    if (details.hasAttribute("open")) fill(find(".words"), inWords(timeline.spans()));
   };
   details.addEventListener("toggle", showWords);
   pick.addEventListener("change", () => {
@@ -224,19 +211,21 @@ export function openPanel(index: number, page: PageOfPanel) {
     page.change({ ...now, schedule: pick.value });
   });
   acceptFiles(panel, read);
-  addButtons(made, letter, timeline, {
-    file(format) {
-      // Its own web worker, so that the picture is finished, too.
-      const worker = startWorker(), name = `${side().schedule}.${format}`;
-      worker.onmessage = ({ data: { file, error } }: MessageEvent<Answer>) => {
-        worker.terminate();
-        if (file === undefined) refuse(error);
-        else download(name, new Blob([file], { type: `text/${format}` }));
-      };
-      worker.postMessage({ id: 0, settings: page.settings(), side: index, format });
-    },
-    png: (blob) => download(`${side().schedule}.png`, blob),
-  });
+  const save = (format: "svg" | "csv") => () =>
+    saveSide({ settings: page.settings(), side: index, format }, refuse);
+  const savePng = (blob: Blob | null) => blob && download(`${side().schedule}.png`, blob);
+  const buttons: Readonly<Record<string, () => void>> = {
+    "zoom-out": timeline.zoomOut,
+    whole: timeline.zoomAll,
+    "zoom-in": timeline.zoomIn,
+    svg: save("svg"),
+    png: () => timeline.canvas.toBlob(savePng),
+    csv: save("csv"),
+    copy: () => void navigator.clipboard?.writeText(command.textContent ?? ""),
+  };
+  for (const [name, act] of Object.entries(buttons)) {
+    find(`.${name}`).addEventListener("click", act);
+  }
   return {
     element: panel,
     isBusy,
@@ -250,7 +239,7 @@ export function openPanel(index: number, page: PageOfPanel) {
     /** Shows controls for the options of the schedule. */
     rebuild() {
       pick.value = side().schedule;
-      made.options.replaceChildren(...controlsOf(side, id, page.change, read));
+      find(".options").replaceChildren(...controlsOf(side, id, page.change, read));
     },
     /** Draws the picture. */
     draw(done?: (time: number) => void) {
@@ -260,36 +249,6 @@ export function openPanel(index: number, page: PageOfPanel) {
     },
     restyle: timeline.restyle,
   };
-}
-
-/** Adds the buttons that zoom and save. */
-function addButtons(
-  { zoom, files, command }: ReturnType<typeof createPanel>,
-  letter: string,
-  { canvas, zoomIn, zoomOut, zoomAll }: ReturnType<typeof openTimeline>,
-  save: { file(format: "svg" | "csv"): void; png(blob: Blob): void },
-): void {
-  const button = (text: string, name: string, act: () => void) => {
-    const made = element("button", { type: "button", "aria-label": `${name}, schedule ${letter}` });
-    made.append(text);
-    made.addEventListener("click", act);
-    return made;
-  };
-  zoom.append(
-    button("−", "Zoom out", zoomOut),
-    button("Whole", "Whole step", zoomAll),
-    button("+", "Zoom in", zoomIn),
-  );
-  files.append(
-    button("SVG", "Save as SVG", () => save.file("svg")),
-    button("PNG", "Save as PNG", () => canvas.toBlob((blob) => blob && save.png(blob))),
-    button("CSV", "Save lists as CSV", () => save.file("csv")),
-    button(
-      "Copy command",
-      "Copy command",
-      () => void navigator.clipboard?.writeText(command.textContent ?? ""),
-    ),
-  );
 }
 
 function controlsOf(
@@ -383,27 +342,12 @@ export function summaryOf({ makespan, bubbleRatio, critical: { counts }, notes }
   ].join(" ");
 }
 
-/** Maximum number of actions in the description. */
-const WORDS_MAX = 500;
-
 /** Lists the actions and bubbles of each worker. */
-function inWords(spans: readonly Spans[]): HTMLElement[] {
-  return spans.map(({ boxes, gaps }, worker) => {
-    const all = [
-      ...boxes.map(({ name, from, to }) => ({ name, from, to })),
+const inWords = (spans: readonly Spans[]): HTMLElement[] =>
+  listWorkers(
+    spans.map(({ boxes, gaps }) => [
+      ...boxes,
       ...gaps.map(({ cause, from, to }) => ({ name: `bubble (${CAUSES[cause]![0]})`, from, to })),
-    ].sort((a, b) => a.from - b.from);
-    const items = all.slice(0, WORDS_MAX).map(({ name, from, to }) =>
-      element(
-        "li",
-        { "data-from": from, "data-to": to, "data-name": name },
-        `${name} ${shortNumber(from)}–${shortNumber(to)}`,
-      )
-    );
-    const more = all.length > WORDS_MAX
-      ? [element("li", {}, `and ${all.length - WORDS_MAX} more`)]
-      : [];
-    const list = element("ol", { "data-worker": worker }, ...items, ...more);
-    return element("section", {}, element("h3", {}, `worker ${worker}`), list);
-  });
-}
+    ]),
+    ({ from, to }) => `${shortNumber(from)}–${shortNumber(to)}`,
+  );

@@ -6,8 +6,8 @@
 
 import { shortNumber, tickStep } from "../../../schedules/pictures/grid.ts";
 import { inkOf } from "../../../schedules/pictures/svg.ts";
-import { colorOf, fitCanvas, setText } from "../../dashboard/page/elements.js";
-import { listenToPointers, openRange } from "../../dashboard/page/pointer.js";
+import { colorOf, fitCanvas, setText, stripesOf } from "../../dashboard/page/elements.js";
+import { listenToKeys, openView } from "../../dashboard/page/pointer.js";
 import { KINDS } from "../../dashboard/page/timeline.js";
 import {
   type Box,
@@ -72,26 +72,8 @@ function readTheme() {
   const plain = pick(names), causes = CAUSES.map(([name]) => colorOf(`--cause-${name}`));
   return {
     ...{ ...plain, causes, kinds: pick(kinds, "--kind-"), onKind: colorOf("--on-kind") },
-    stripes: causes.map((color) => stripes(color, plain.surface)),
+    stripes: causes.map((color) => stripesOf(color, plain.surface)),
   };
-}
-
-function stripes(color: string, surface: string): CanvasPattern | string {
-  const tile = document.createElement("canvas"), own = tile.getContext("2d");
-  tile.width = tile.height = 6;
-  if (!own) return color;
-  own.fillStyle = color;
-  own.fillRect(0, 0, 6, 6);
-  own.strokeStyle = surface;
-  own.globalAlpha = 0.6;
-  own.lineWidth = 1.2;
-  for (const x of [-3, 3, 9]) {
-    own.beginPath();
-    own.moveTo(x - 3, 6);
-    own.lineTo(x + 3, 0);
-    own.stroke();
-  }
-  return own.createPattern(tile, "repeat") ?? color;
 }
 
 /** Draws a scene. */
@@ -274,9 +256,6 @@ function drawMemoryScale({ pen, theme, picture, width, memoryTop, gutter }: Draw
   );
 }
 
-/** Zoom factor of a key. */
-const ZOOM = 1.5;
-
 /** Describes an action or a bubble. */
 function describe({ worker, span }: Chosen): string {
   const when = `from ${shortNumber(span.from)} to ${shortNumber(span.to)}`;
@@ -311,16 +290,6 @@ function besides(
   };
 }
 
-/** Calls a function for each key without Ctrl, Meta and Alt. */
-function listenToKeys(place: HTMLElement, keys: Readonly<Record<string, () => void>>): void {
-  place.addEventListener("keydown", (event) => {
-    const act = keys[event.key];
-    if (!act || event.ctrlKey || event.metaKey || event.altKey) return;
-    event.preventDefault();
-    act();
-  });
-}
-
 /** Appearance of all timelines. */
 export interface Look extends Pick<Scene, "colors" | "isCriticalShown"> {
   /** The end of the time axis. */
@@ -352,37 +321,32 @@ export function openTimeline(place: HTMLElement, words: HTMLElement) {
     if (!wanted) requestAnimationFrame(paint);
     (wanted ??= []).push(...done ? [done] : []);
   };
-  const range = openRange(() => redraw());
-  const timeAt = (x: number) => {
-    const { from, to } = range.seen(), width = place.clientWidth;
-    const gutter = picture ? layOut(picture, width).gutter : 0;
-    return from + (to - from) * (x - gutter) / (width - gutter);
-  };
+  const range = openView(place, {
+    gutter: () => picture ? layOut(picture, place.clientWidth).gutter : 0,
+    onChange: () => redraw(),
+    point({ clientX, clientY }) {
+      const { left, top } = place.getBoundingClientRect(), x = clientX - left;
+      const scene = picture && { picture, spans, width: place.clientWidth };
+      if (scene) choose(spanAt(scene, { x, y: clientY - top, time: range.timeAt(x) }));
+    },
+    hide: () => {},
+  });
   const choose = (one: Chosen | undefined) => {
     chosen = one;
     setText(words, one ? describe(one) : "");
     redraw();
   };
-  listenToPointers(place, {
-    point({ clientX, clientY }) {
-      const { left, top } = place.getBoundingClientRect(), x = clientX - left;
-      const scene = picture && { picture, spans, width: place.clientWidth };
-      if (scene) choose(spanAt(scene, { x, y: clientY - top, time: timeAt(x) }));
-    },
-    ...{ pan: range.pan, zoom: range.zoom, timeAt, hide: () => {} },
-  });
   const step = (along: number, across: number) => () => {
     if (spans.length === 0) return;
     choose(besides(spans, chosen, along, across));
     if (chosen) range.bring(chosen.span);
   };
-  const zoomIn = () => range.zoom(1 / ZOOM), zoomOut = () => range.zoom(ZOOM);
+  const { zoomIn, zoomOut } = range;
   listenToKeys(place, {
     ...{ ArrowLeft: step(-1, 0), ArrowRight: step(1, 0), ArrowUp: step(0, -1) },
     ...{ ArrowDown: step(0, 1), Home: range.all, Escape: () => choose(undefined) },
     ...{ "+": zoomIn, "=": zoomIn, "-": zoomOut },
   });
-  new ResizeObserver(() => redraw()).observe(place);
   return {
     ...{ canvas, spans: () => spans },
     ...{ zoomIn, zoomOut, zoomAll: range.all },

@@ -1,6 +1,5 @@
 /** Formulas of the papers on AxoNN, Chimera and Hanayo, as printed and corrected. */
 
-import { assertInput } from "../../schedules/errors.ts";
 import { type Analysis, analyze, criticalPath, type Schedule } from "../../schedules/mod.ts";
 
 /** A link by the α-β model: `latencyMs` is α, `1 / bytesPerMs` is β. */
@@ -14,8 +13,6 @@ export interface LinkModel {
 /**
  * Milliseconds of one message: α + βL.
  *
- * @throws {RangeError} if the link or the bytes are not possible (negative, or no bandwidth).
- *
  * @example
  * ```ts
  * import { strictEqual } from "node:assert/strict";
@@ -23,19 +20,12 @@ export interface LinkModel {
  * strictEqual(messageMs(4e6, { latencyMs: 0.5, bytesPerMs: 1e6 }), 4.5);
  * ```
  */
-export function messageMs(bytes: number, link: LinkModel): number {
-  checkModel("the bytes of a message", bytes, bytes >= 0, "at least 0");
-  const { latencyMs, bytesPerMs } = link;
-  checkModel("the latency of a link", latencyMs, latencyMs >= 0, "at least 0");
-  checkModel("the bytes per ms of a link", bytesPerMs, bytesPerMs > 0, "more than 0");
-  return latencyMs + bytes / bytesPerMs;
-}
+export const messageMs = (bytes: number, { latencyMs, bytesPerMs }: LinkModel): number =>
+  latencyMs + bytes / bytesPerMs;
 
 /**
  * Milliseconds of an all-reduce by Rabenseifner's algorithm over `copies` of the same gradients:
  * 2 log2(r) α + 2 (r-1)/r βL (Chimera, section 3.4). With one copy there is nothing to send.
- *
- * @throws {RangeError} if the link, the bytes or the number of copies is not possible.
  *
  * @example
  * ```ts
@@ -45,21 +35,8 @@ export function messageMs(bytes: number, link: LinkModel): number {
  * ```
  */
 export function rabenseifnerMs(bytes: number, copies: number, link: LinkModel): number {
-  const whole = Number.isInteger(copies) && copies >= 1;
-  checkModel("the copies of an all-reduce", copies, whole, "a whole number from 1");
-  const { latencyMs } = link;
-  const bandwidthMs = messageMs(bytes, link) - latencyMs;
+  const { latencyMs } = link, bandwidthMs = messageMs(bytes, link) - latencyMs;
   return 2 * Math.log2(copies) * latencyMs + 2 * (copies - 1) / copies * bandwidthMs;
-}
-
-/** Checks a number of a model. @throws {RangeError} unless `isServed`. */
-function checkModel(name: string, value: number, isServed: boolean, must: string): void {
-  assertInput(
-    isServed && Number.isFinite(value),
-    "use the model",
-    `${name} must be ${must}`,
-    value,
-  );
 }
 
 /**
@@ -70,7 +47,6 @@ function checkModel(name: string, value: number, isServed: boolean, must: string
  * @param layers N, of the whole model.
  * @param workers G_inter: the depth, and micro-batches in flight.
  * @param every ac: the number of layers for each checkpoint.
- * @throws {RangeError} if a number is not a whole number from 1.
  *
  * @example The minimum is at ac = sqrt(N)
  * ```ts
@@ -80,16 +56,12 @@ function checkModel(name: string, value: number, isServed: boolean, must: string
  * deepStrictEqual(least, [69, 38, 24, 20, 24]);
  * ```
  */
-export function checkpointedOutputs(layers: number, workers: number, every: number): number {
-  checkCounts({ layers, workers, every });
-  return workers * (layers / (workers * every) + 1) + every;
-}
+export const checkpointedOutputs = (layers: number, workers: number, every: number): number =>
+  workers * (layers / (workers * every) + 1) + every;
 
 /**
  * The formula as the paper prints it, G·(N/(G·ac) + 1 + ac), for comparison: as if every micro-batch
  * in flight were recomputed at the same time. Its minimum is at ac = sqrt(N/G).
- *
- * @throws {RangeError} if a number is not a whole number from 1.
  *
  * @example
  * ```ts
@@ -98,10 +70,8 @@ export function checkpointedOutputs(layers: number, workers: number, every: numb
  * strictEqual(printedOutputs(48, 24, 2), 96);
  * ```
  */
-export function printedOutputs(layers: number, workers: number, every: number): number {
-  checkCounts({ layers, workers, every });
-  return workers * (layers / (workers * every) + 1 + every);
-}
+export const printedOutputs = (layers: number, workers: number, every: number): number =>
+  workers * (layers / (workers * every) + 1 + every);
 
 /**
  * Bytes of weights, gradients and Adam's states in mixed precision: 20 for each trained number; with
@@ -110,7 +80,6 @@ export function printedOutputs(layers: number, workers: number, every: number): 
  *
  * @param parameters φ, trained numbers of the worker.
  * @param bucket Numbers of a bucket; nothing is offloaded unless given.
- * @throws {RangeError} if a number is negative.
  *
  * @example Offload saves a factor of five, minus the bucket
  * ```ts
@@ -119,12 +88,8 @@ export function printedOutputs(layers: number, workers: number, every: number): 
  * deepStrictEqual([mixedPrecisionBytes(2e9), mixedPrecisionBytes(2e9, 16e6)], [40e9, 8.256e9]);
  * ```
  */
-export function mixedPrecisionBytes(parameters: number, bucket?: number): number {
-  checkModel("the trained numbers", parameters, parameters >= 0, "at least 0");
-  if (bucket === undefined) return 20 * parameters;
-  checkModel("the numbers of a bucket", bucket, bucket >= 0, "at least 0");
-  return 4 * parameters + 16 * bucket;
-}
+export const mixedPrecisionBytes = (parameters: number, bucket?: number): number =>
+  bucket === undefined ? 20 * parameters : 4 * parameters + 16 * bucket;
 
 /** Sizes of a transformer that determine its floating-point operations. */
 interface TransformerSizes {
@@ -143,8 +108,6 @@ interface TransformerSizes {
  * after Narayanan et al.). It counts four forwards: one, one to recompute it, and two for the backward;
  * the head counts three, without recomputation.
  *
- * @throws {RangeError} if a size is not more than 0.
- *
  * @example
  * ```ts
  * import { strictEqual } from "node:assert/strict";
@@ -155,18 +118,7 @@ interface TransformerSizes {
  */
 export function recomputedStepFlops(sizes: TransformerSizes, samples: number): number {
   const { layers: l, hidden: h, sequence: s, vocabulary: V } = sizes;
-  const all = { layers: l, hidden: h, sequence: s, vocabulary: V, samples };
-  for (const [name, value] of Object.entries(all)) {
-    checkModel(name, value, value > 0, "more than 0");
-  }
   return 96 * samples * s * l * h ** 2 * (1 + s / (6 * h) + V / (16 * l * h));
-}
-
-function checkCounts(counts: Readonly<Record<string, number>>): void {
-  for (const [name, value] of Object.entries(counts)) {
-    const isCount = Number.isInteger(value) && value >= 1;
-    checkModel(`the number of ${name}`, value, isCount, "a whole number from 1");
-  }
 }
 
 /** Variables of Eq. 1. */
@@ -199,7 +151,7 @@ interface ChimeraStepTime {
  * Milliseconds of one step by Eq. 1:
  * T = (F_t + Comm_p2p)·C_f + (B_t + Comm_p2p)·C_b + max Comm_unoverlapped(i).
  *
- * @throws {RangeError} if the schedule deadlocks, or a time is negative.
+ * @throws {RangeError} if the schedule deadlocks.
  *
  * @example
  * ```ts
@@ -217,9 +169,6 @@ interface ChimeraStepTime {
  */
 export function chimeraStep(step: ChimeraStep): ChimeraStepTime {
   const { schedule, forwardMs, backward = 2, messageMs, allReduceMs } = step;
-  for (const [name, ms] of Object.entries({ forwardMs, messageMs, allReduceMs })) {
-    checkModel(name, ms, ms >= 0, "at least 0");
-  }
   const { forwards, backwards } = criticalPath(schedule, backward);
   const computeMs = forwardMs * (forwards + backward * backwards);
   const messagesMs = messageMs * (forwards + backwards);
@@ -297,8 +246,6 @@ interface HanayoStep {
  * The paper's Eq. 1 has T_B/2W instead of T_B/W, so that its step is below a lower bound; its terms
  * with T_C differ between numerator and denominator.
  *
- * @throws {RangeError} if a number is not possible, or messages are given for more than one round.
- *
  * @example
  * ```ts
  * import { strictEqual } from "node:assert/strict";
@@ -308,9 +255,7 @@ interface HanayoStep {
  * ```
  */
 export function hanayoBubbleRatio(step: HanayoStep): number {
-  const { workers: P, waves: W, rounds = 1, forward, backward, message = 0 } = check(step);
-  const isOneRound = message === 0 || rounds === 1;
-  checkModel("the number of rounds, where messages take time,", rounds, isOneRound, "1");
+  const { workers: P, waves: W, rounds = 1, forward, backward, message = 0 } = step;
   const waits = (P - 1) / W * (backward + (rounds - 1) * (backward - forward));
   const idle = waits + (P === 1 ? 0 : (4 * W * (P - 1) + 2 * (P - 2)) * message);
   return idle / (rounds * P * (forward + backward) + idle);
@@ -318,9 +263,7 @@ export function hanayoBubbleRatio(step: HanayoStep): number {
 
 /**
  * The bubble ratio as the paper's Eq. 1 prints it, for comparison; at T_B = 2T_F without messages
- * (2P-2)/(3PW+P-1).
- *
- * @throws {RangeError} if a number is not possible, there is one worker, or more than one round.
+ * (2P-2)/(3PW+P-1). It holds for one round on several workers.
  *
  * @example
  * ```ts
@@ -331,21 +274,9 @@ export function hanayoBubbleRatio(step: HanayoStep): number {
  * ```
  */
 export function hanayoPrintedRatio(step: HanayoStep): number {
-  const { workers: P, waves: W, rounds = 1, forward, backward, message = 0 } = check(step);
-  checkModel("the number of workers", P, P > 1, "at least 2");
-  checkModel("the number of rounds", rounds, rounds === 1, "1");
+  const { workers: P, waves: W, forward, backward, message = 0 } = step;
   const above = backward / W + (1 + 2 * W + 2 / P + (P - 2) / 3) * message;
   const below = P / (P - 1) * forward + (1 / (2 * W) + P / (P - 1)) * backward +
     ((P - 2) / 2 + 4 * W) * message;
   return above / below;
-}
-
-function check(step: HanayoStep): HanayoStep {
-  const { workers, waves, rounds = 1 } = step;
-  checkCounts({ workers, waves, rounds });
-  const { forward, backward, message = 0 } = step;
-  checkModel("a forward", forward, forward > 0, "more than 0");
-  checkModel("a backward", backward, backward >= forward, "at least a forward");
-  checkModel("a message", message, message >= 0, "at least 0");
-  return step;
 }

@@ -11,7 +11,6 @@ import {
 } from "../../bench/papers/formulas.ts";
 import fc from "../fast_check.ts";
 import { between, isNear, propertyTest } from "../schedules/cases.ts";
-import { assertRefused } from "../kernels/graph/refused.ts";
 
 const leastAt = (outputs: (every: number) => number, factors: readonly number[]) =>
   factors.reduce((best, every) => outputs(every) < outputs(best) ? every : best);
@@ -56,20 +55,10 @@ propertyTest(
   },
 );
 
-Deno.test("sizes and times outside of a model are refused", () => {
-  const schedule = chimeraOf(4, 1), step = { schedule, forwardMs: 1, allReduceMs: 0 };
-  const wave = { workers: 4, waves: 1, forward: 1, backward: 2 };
-  return assertRefused("formulas", [
-    () => checkpointedOutputs(48, 0, 1),
-    () => mixedPrecisionBytes(-1),
-    () => recomputedStepFlops({ layers: 1, hidden: 0, sequence: 1, vocabulary: 1 }, 1),
-    () => chimeraStep({ ...step, messageMs: -1 }),
-    () => criticalPath(schedule, 2.5),
-    () => rabenseifnerMs(1, 0, { latencyMs: 0, bytesPerMs: 1 }),
-    () => hanayoBubbleRatio({ ...wave, backward: 0.5 }),
-    () => hanayoBubbleRatio({ ...wave, rounds: 2, message: 1 }),
-    () => hanayoPrintedRatio({ ...wave, workers: 1 }),
-  ]);
+Deno.test("a critical path is of backwards that take a whole number of forwards", () => {
+  const must = "a backward in forwards must be a whole number from 1 to 100, received 2.5";
+  const message = `Cannot find the critical path: ${must}`;
+  assert.throws(() => criticalPath(chimeraOf(4, 1), 2.5), { name: "RangeError", message });
 });
 
 const evenDepth = fc.integer({ min: 1, max: 6 }).map((half) => 2 * half);

@@ -20,6 +20,7 @@ import {
   type Schedule,
 } from "../../schedules/mod.ts";
 import { scheduleOf } from "../commands/schedule_flags.ts";
+import { type BoundedList, RecentList, ThinnedList } from "../run_files/bounded_lists.ts";
 import type { TrainFlags } from "../train/flags.ts";
 import type {
   EventView,
@@ -117,69 +118,6 @@ function measuredCosts(
 
 /** Limit of actions in a drawn step; more would take too long. */
 const ACTIONS_MAX = 20_000;
-
-/** A list of bounded size, which drops entries. */
-interface BoundedList<T> {
-  /** Entries in order, the newest last. */
-  readonly entries: readonly T[];
-  /** Adds an entry; returns the first changed index. */
-  add(entry: T): number;
-}
-
-/**
- * A list of at most `most` entries. When it is full, it keeps one of each pair of neighbours; from
- * then on, each entry represents twice the number of added entries.
- */
-export class ThinnedList<T> implements BoundedList<T> {
-  entries: T[] = [];
-  /** Added entries per kept entry, and so far for the last one. */
-  #stride = 1;
-  #lastCount = 1;
-
-  /**
-   * @param choose returns which of two neighbours to keep.
-   * @param merge returns an entry together with the last one, if they are one.
-   */
-  constructor(
-    private readonly most: number,
-    private readonly choose: (first: T, second: T) => T,
-    private readonly merge: (last: T, entry: T) => T | undefined = () => undefined,
-  ) {}
-
-  add(entry: T): number {
-    const { entries, choose } = this, newest = entries.at(-1);
-    const merged = newest && this.merge(newest, entry);
-    if (merged) return entries[entries.length - 1] = merged, entries.length - 1;
-    if (this.#lastCount < this.#stride) {
-      this.#lastCount++;
-      entries.push(choose(entries.pop()!, entry));
-      return entries.length - 1;
-    }
-    this.#lastCount = 1;
-    if (entries.push(entry) <= this.most) return entries.length - 1;
-    const last = entries.pop()!;
-    this.entries = Array.from(
-      { length: Math.floor(entries.length / 2) },
-      (_, i) => choose(entries[2 * i]!, entries[2 * i + 1]!),
-    );
-    this.entries.push(last);
-    this.#stride *= 2;
-    return 0;
-  }
-}
-
-/** A list of at most `most` entries, which drops the older half when it is full. */
-export class RecentList<T> implements BoundedList<T> {
-  entries: T[] = [];
-
-  constructor(private readonly most: number) {}
-
-  add(entry: T): number {
-    if (this.entries.push(entry) <= this.most) return this.entries.length - 1;
-    this.entries = this.entries.slice(-Math.ceil(this.most / 2));
-    return 0;
-  }
-}
 
 /** A list that knows which entries have not been sent. */
 class UnsentList<T> {

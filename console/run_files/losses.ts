@@ -12,6 +12,7 @@ import { inOneLine, print, printError, quoted, terminalColumns, writeOutput } fr
 import { readMetrics, type RunRecord } from "../../actors/run_folder/metrics_file.ts";
 import type { Metrics } from "../../actors/options/train_options.ts";
 import type { RunFolder } from "../../actors/run_folder/read.ts";
+import { ThinnedList } from "./bounded_lists.ts";
 
 /** A point of a curve: the mean loss around a step. */
 interface LossPoint {
@@ -85,36 +86,24 @@ type Curve = ReturnType<typeof openCurve>;
  * ```ts
  * import assert from "node:assert/strict";
  *
- * const curve = openCurve(2);
- * for (let step = 1; step <= 4; step++) curve.add({ step, loss: step });
- * assert.deepEqual(curve.points(), [{ step: 1.5, loss: 1.5 }, { step: 3.5, loss: 3.5 }]);
+ * const curve = openCurve(1);
+ * for (let step = 1; step <= 3; step++) curve.add({ step, loss: step });
+ * assert.deepEqual(curve.points(), [{ step: 1.5, loss: 1.5 }, { step: 3, loss: 3 }]);
  * ```
  */
 export function openCurve(pointsMax: number = POINTS_MAX) {
-  let points: LossPoint[] = [], each = 1, sum = { step: 0, loss: 0 }, count = 0;
-  const mean = () => ({ step: sum.step / count, loss: sum.loss / count });
+  const sums = new ThinnedList<LossPoint & { readonly count: number }>(
+    2 * pointsMax,
+    (a, b) => ({ step: a.step + b.step, loss: a.loss + b.loss, count: a.count + b.count }),
+  );
   return {
     /** Adds the loss of a step. */
-    add({ step, loss }: LossPoint): void {
-      sum = { step: sum.step + step, loss: sum.loss + loss };
-      if (++count < each) return;
-      points.push(mean());
-      [sum, count] = [{ step: 0, loss: 0 }, 0];
-      if (points.length < 2 * pointsMax) return;
-      points = points.filter((_, i) => i % 2 === 0).map((one, i) =>
-        middle(one, points[2 * i + 1]!)
-      );
-      each *= 2;
-    },
+    add: (point: LossPoint): void => void sums.add({ ...point, count: 1 }),
     /** Returns the points so far. */
-    points: (): LossPoint[] => count === 0 ? [...points] : [...points, mean()],
+    points: (): LossPoint[] =>
+      sums.entries.map(({ step, loss, count }) => ({ step: step / count, loss: loss / count })),
   };
 }
-
-const middle = (one: LossPoint, other: LossPoint): LossPoint => ({
-  step: (one.step + other.step) / 2,
-  loss: (one.loss + other.loss) / 2,
-});
 
 /** Colours of lines on light and dark pages, by Okabe and Ito, suitable for colour-blind readers. */
 const LINES = [

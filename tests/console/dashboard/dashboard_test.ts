@@ -7,12 +7,8 @@ import { followRun } from "../../../console/dashboard/follow.ts";
 import { emptyState, update } from "../../../console/dashboard/page/state.js";
 import { listenToPointers, openRange } from "../../../console/dashboard/page/pointer.js";
 import { serveDashboard, Streams } from "../../../console/dashboard/serve.ts";
-import {
-  expectedSpans,
-  RecentList,
-  RunView,
-  ThinnedList,
-} from "../../../console/dashboard/view.ts";
+import { expectedSpans, RunView } from "../../../console/dashboard/view.ts";
+import { RecentList, ThinnedList } from "../../../console/run_files/bounded_lists.ts";
 import type { Updates } from "../../../console/dashboard/state.ts";
 import { createSchedule } from "../../../schedules/mod.ts";
 import { atDepth } from "../../depth.ts";

@@ -5,19 +5,10 @@
  */
 
 import { cpus } from "node:os";
+import { linesOf } from "../console/terminal.ts";
 import { webgpuAdapters } from "../kernels/devices/webgpu/adapters.ts";
 import { formatTable } from "../schedules/pictures/grid.ts";
 import { type Round, type Spread, spread, spreadOf } from "./timing.ts";
-
-/** Yields the lines of a stream of bytes. */
-export async function* linesOf(bytes: ReadableStream<Uint8Array<ArrayBuffer>>) {
-  let rest = "";
-  for await (const text of bytes.pipeThrough(new TextDecoderStream())) {
-    const lines = (rest + text).split("\n");
-    rest = lines.pop()!;
-    yield* lines;
-  }
-}
 
 /** Answers questions, one on each line of standard input, until it ends. */
 export async function answer(

@@ -9,6 +9,7 @@ import type { StepRequest } from "../actors/pipeline/step.ts";
 import { openPipeline } from "../actors/run/pipeline.ts";
 import { prepareRun } from "../actors/run/prepare.ts";
 import { openSerial } from "../actors/run/serial.ts";
+import { linesOf } from "../console/terminal.ts";
 import { residentBytes } from "../console/train/memory_report.ts";
 import {
   ADAMW_DEFAULTS,
@@ -26,7 +27,7 @@ import { openStage } from "../kernels/stage/stage.ts";
 import { resolveDevice } from "../kernels/devices/table.ts";
 import { substream } from "../kernels/random.ts";
 import { webgpuAdapters } from "../kernels/devices/webgpu/adapters.ts";
-import { linesOf, reasonRow, type Row } from "./report.ts";
+import { reasonRow, type Row } from "./report.ts";
 
 /**
  * Finds the devices that can be opened, and makes a row with the reason for each missing one.
@@ -249,10 +250,7 @@ export async function openBenchStage(
 export type BenchStage = Awaited<ReturnType<typeof openBenchStage>>;
 
 /** A run to observe. */
-interface WatchedRun {
-  readonly config: Gpt2Config;
-  /** Samples of a micro-batch. */
-  readonly microBatch: number;
+interface WatchedRun extends Workload {
   readonly microBatches: number;
   readonly steps: number;
   /** More flags: workers, schedule, isolation ... */
@@ -260,13 +258,6 @@ interface WatchedRun {
 }
 
 const EVERY_MS = 200;
-
-/** Returns the URL of a program. */
-const programUrl = (path: string) => new URL(path, import.meta.url).href;
-
-/** Returns the flags of a GPT-2. */
-const configFlags = (config: Gpt2Config) =>
-  Object.entries(config).flatMap(([name, value]) => [`--${name}`, `${value}`]);
 
 /**
  * Trains, with a checkpoint at the end. Linux only, as other systems do not show the memory of
@@ -276,32 +267,34 @@ const configFlags = (config: Gpt2Config) =>
  * whole run (`peak`), from its first step to its last (`training`) and after it (`end`).
  * @throws {Error} if the run fails.
  */
-export async function trainWatched(run: WatchedRun) {
+export async function trainWatched({ config, microBatch, microBatches, steps, flags }: WatchedRun) {
   const folder = await Deno.makeTempDir({ prefix: "troupe-memory-" });
   try {
-    const [batch] = benchBatches(1, 1, { config: run.config, microBatch: rowsOf(run) });
+    const rows = steps * microBatches * microBatch + 1; // one more for the last target
+    const [batch] = benchBatches(1, 1, { config, microBatch: rows });
     const tokens = `${folder}/tokens.bin`;
     await Deno.writeFile(tokens, new Uint8Array(Uint16Array.from(batch!.ids).buffer));
+    const sizes = {
+      ...config,
+      "micro-batch-size": microBatch,
+      "micro-batches": microBatches,
+      steps,
+    };
     const child = new Deno.Command(Deno.execPath(), {
       args: [
-        ...["run", "-A", "--no-check", programUrl("../cli.ts")],
+        ...["run", "-A", "--no-check", new URL("../cli.ts", import.meta.url).href],
         ...["train", "--json", "--memory", "--tokens", tokens, "--out", `${folder}/run`],
-        ...configFlags(run.config),
-        ...["--micro-batch-size", `${run.microBatch}`, "--micro-batches", `${run.microBatches}`],
-        ...["--steps", `${run.steps}`, ...run.flags],
+        ...Object.entries(sizes).map(([name, size]) => `--${name}=${size}`),
+        ...flags,
       ],
       stdin: "null",
       stdout: "piped",
     }).spawn();
-    return await watch(child, run.steps);
+    return await watch(child, steps);
   } finally {
     await Deno.remove(folder, { recursive: true });
   }
 }
-
-/** Returns the rows of tokens that the run reads, and one more for the last target. */
-const rowsOf = ({ steps, microBatches, microBatch }: WatchedRun) =>
-  steps * microBatches * microBatch + 1;
 
 async function watch(child: Deno.ChildProcess, steps: number) {
   const most = { peak: 0, training: 0, end: 0 };

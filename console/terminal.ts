@@ -29,6 +29,20 @@ export { escapeControls, inOneLine } from "../actors/runtime/types.ts";
 export const count = (n: number, what: string): string =>
   `${n.toLocaleString("en-US")} ${what}${n === 1 ? "" : what.endsWith("ch") ? "es" : "s"}`;
 
+/** Yields the lines of a stream of bytes; the last one may lack its end. */
+export async function* linesOf(
+  bytes: ReadableStream<Uint8Array<ArrayBuffer>>,
+  signal?: AbortSignal,
+): AsyncGenerator<string, void> {
+  let rest = "";
+  for await (const text of bytes.pipeThrough(new TextDecoderStream(), { ...signal && { signal } })) {
+    const lines = (rest + text).split("\n");
+    rest = lines.pop()!;
+    yield* lines;
+  }
+  if (rest !== "") yield rest;
+}
+
 /** Throws a refusal of arguments unless a condition holds. */
 export function ensure(
   condition: unknown,

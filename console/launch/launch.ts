@@ -23,7 +23,7 @@ import {
 } from "../../actors/transports/mpi/launch_watch.ts";
 import type { CommandContext } from "../command.ts";
 import { answersItself, rawArguments } from "../parse.ts";
-import { print, printError, writeAll, writeOutput } from "../terminal.ts";
+import { linesOf, print, printError, writeAll, writeOutput } from "../terminal.ts";
 import { TRAIN_SYNTAX } from "../train/flags.ts";
 import {
   type CommandLine,
@@ -178,44 +178,42 @@ async function runJob(options: JobOptions): Promise<JobEnd> {
     unheard ??= error;
     askToEnd();
   };
-  const reading = [
-    passOn(child.stdout, Deno.stdout, filters.stdout, { lose }),
-    passOn(child.stderr, Deno.stderr, filters.stderr, { lose, hear: watch.hear }),
-  ];
+  const reading = new AbortController(), streams = { signal: reading.signal, lose };
+  const read = Promise.all([
+    passOn(child.stdout, Deno.stdout, filters.stdout, streams),
+    passOn(child.stderr, Deno.stderr, filters.stderr, { ...streams, hear: watch.hear }),
+  ]);
   const { code, signal: killed } = await child.status;
   clearTimeout(killing);
   globalThis.removeEventListener("unload", killAtOnce);
   signal.removeEventListener("abort", askToEnd);
   watch.close();
-  await endReading(reading);
+  // A remaining rank may keep a pipe open.
+  const timer = setTimeout(() => reading.abort(), GRACE_MS);
+  await read;
+  clearTimeout(timer);
   input.close().catch(() => {});
   const death = filters.stdout.death ?? filters.stderr.death ??
     (killed === null ? undefined : { signal: killed });
   return { code, death, stalled: watch.stalled, ranks: watch.ranks, unheard };
 }
 
-/** A stream whose lines are being passed on. */
-interface Reading {
-  readonly done: Promise<void>;
-  stop(): void;
-}
-
 /**
- * Passes lines on, except signs of life.
+ * Passes lines on, except signs of life, to the end of the stream or until the signal is aborted.
  *
  * @param lose called once, when a line cannot be written. Reading continues, because ranks would
  * otherwise block on a full pipe.
  */
-function passOn(
+async function passOn(
   from: ReadableStream<Uint8Array<ArrayBuffer>>,
   to: typeof Deno.stdout | typeof Deno.stderr,
   filter: LineFilter,
-  { lose, hear = () => {} }: {
+  { signal, lose, hear = () => {} }: {
+    readonly signal: AbortSignal;
     readonly lose: (error: unknown) => void;
     readonly hear?: (sign: Liveness) => void;
   },
-): Reading {
-  const reader = from.pipeThrough(new TextDecoderStream()).getReader();
+): Promise<void> {
   let isHeard = true;
   const say = (lines: readonly string[]) => {
     if (!isHeard) return;
@@ -226,29 +224,16 @@ function passOn(
       lose(error);
     }
   };
-  const read = async () => {
-    let begun = "";
-    for (;;) {
-      const { value, done } = await reader.read();
-      const lines = (begun + (value ?? "")).split("\n");
-      begun = lines.pop()!;
-      for (const line of lines) {
-        const sign = decodeLiveness(line);
-        if (sign) hear(sign);
-        else say(filter.take(line));
-      }
-      if (done) break;
+  try {
+    for await (const line of linesOf(from, signal)) {
+      const sign = decodeLiveness(line);
+      if (sign) hear(sign);
+      else say(filter.take(line));
     }
-    say([...begun === "" ? [] : filter.take(begun), ...filter.rest()]);
-  };
-  return { done: read().catch(() => {}), stop: () => void reader.cancel().catch(() => {}) };
-}
-
-/** Waits for the last output, at most GRACE_MS: a remaining rank may keep a pipe open. */
-async function endReading(readings: readonly Reading[]): Promise<void> {
-  const timer = setTimeout(() => readings.forEach(({ stop }) => stop()), GRACE_MS);
-  await Promise.all(readings.map(({ done }) => done));
-  clearTimeout(timer);
+  } catch {
+    // The stream is broken or no longer awaited.
+  }
+  say(filter.rest());
 }
 
 /** Options of {@linkcode relaunch}. */

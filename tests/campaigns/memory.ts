@@ -12,9 +12,8 @@
 import { fileURLToPath } from "node:url";
 import { train } from "../../actors/run/train.ts";
 import type { TrainOptions } from "../../actors/options/train_options.ts";
-import { print } from "../../console/terminal.ts";
+import { linesOf, print } from "../../console/terminal.ts";
 import { residentBytes } from "../../console/train/memory_report.ts";
-import { linesOf } from "../../bench/report.ts";
 import { webgpuAdapters } from "../../kernels/devices/webgpu/adapters.ts";
 import { batches, RINGS } from "../actors/run/own_layers.ts";
 import { runCampaign } from "./cases_helper.ts";

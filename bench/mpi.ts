@@ -8,71 +8,39 @@
 import process from "node:process";
 import type { ActorFactory } from "../actors/runtime/actor.ts";
 import type { ActorSpec } from "../actors/runtime/types.ts";
-import { type Conversation, linesOf, type Row, rowMaker, talkTo, valueRow } from "./report.ts";
+import { findLauncher } from "../console/launch/launcher.ts";
+import { linesOf } from "../console/terminal.ts";
+import { type Row, rowMaker, talkTo, valueRow } from "./report.ts";
 import { interleave, spread } from "./timing.ts";
 
-/** Names of launchers; the first that is installed is used. */
-const LAUNCHERS = ["mpirun.mpich", "mpirun", "mpirun.openmpi", "mpiexec"];
+/** Open MPI refuses root otherwise. */
+const AS_ROOT = { OMPI_ALLOW_RUN_AS_ROOT: "1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM: "1" };
 
-/** Open MPI refuses root, and binds each rank to one core by default. */
-const OPEN_MPI = {
-  args: ["--oversubscribe", "--bind-to", "none"],
-  env: { OMPI_ALLOW_RUN_AS_ROOT: "1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM: "1" },
-};
-
-/** Starts programs on ranks. */
-interface RankLauncher {
-  /** Name and version of the launcher. */
-  readonly version: string;
-  /** Starts the program of `mpi_jobs.ts` on two ranks. */
-  start(job: "links" | "actors"): Conversation;
-  /** Runs `troupe` on some ranks; yields the lines that it prints. */
-  run(ranks: number, args: readonly string[]): AsyncGenerator<string>;
-}
+/** All ranks are on this machine. */
+const HERE = { hosts: [], isTooMany: false, interface: undefined, remoteShell: undefined };
 
 /**
- * Finds a launcher.
+ * Finds the launcher of `troupe launch`.
  *
- * @throws {Deno.errors.NotFound} when there is none.
+ * @throws {TypeError} when there is none.
  */
-async function findLauncher(): Promise<RankLauncher> {
-  for (const command of LAUNCHERS) {
-    const version = await versionOf(command);
-    if (version === undefined) continue;
-    const { args, env } = version.includes("Open MPI") || version.includes("OpenRTE")
-      ? OPEN_MPI
-      : { args: [], env: {} };
-    const spawn = (
-      ranks: number,
-      path: string,
-      own: readonly string[],
-      stdin: "piped" | "null",
-    ) => {
-      const url = new URL(path, import.meta.url).href;
-      const deno = [Deno.execPath(), "run", "-A", "--no-check", url, ...own];
-      const all = [...args, "-n", `${ranks}`, ...deno];
-      return new Deno.Command(command, { args: all, env, stdin, stdout: "piped" }).spawn();
-    };
-    return {
-      version,
-      start: (job) => talkTo(spawn(2, "./mpi_jobs.ts", [job], "piped")),
-      run: (ranks, own) => linesOf(spawn(ranks, "../cli.ts", own, "null").stdout),
-    };
-  }
-  throw new Deno.errors.NotFound(
-    "no launcher of MPI; on Debian, apt-get install mpich or openmpi-bin",
-  );
-}
-
-/** Returns the version of a launcher; undefined if it is not installed. */
-async function versionOf(command: string): Promise<string | undefined> {
-  try {
-    const { stdout } = await new Deno.Command(command, { args: ["--version"] }).output();
-    const text = new TextDecoder().decode(stdout), [, mpich] = /Version:\s*(\S+)/.exec(text) ?? [];
-    return mpich ? `MPICH ${mpich}` : text.split("\n")[0]!.trim();
-  } catch {
-    return undefined;
-  }
+async function openLauncher() {
+  const launcher = await findLauncher({ launcher: "mpirun", "max-restarts": 0 });
+  const spawn = (ranks: number, path: string, own: readonly string[], stdin: "piped" | "null") => {
+    const url = new URL(path, import.meta.url).href;
+    const command = [Deno.execPath(), "run", "-A", "--no-check", url, ...own];
+    const { env, words: [program, ...args] } = launcher.line({ ...HERE, ranks, command });
+    const options = { args, env: { ...env, ...AS_ROOT }, stdin, stdout: "piped" } as const;
+    return new Deno.Command(program!, options).spawn();
+  };
+  return {
+    version: launcher.version,
+    /** Starts the program of `mpi_jobs.ts` on two ranks. */
+    start: (job: "links" | "actors") => talkTo(spawn(2, "./mpi_jobs.ts", [job], "piped")),
+    /** Runs `troupe` on some ranks; yields the lines that it prints. */
+    run: (ranks: number, own: readonly string[]) =>
+      linesOf(spawn(ranks, "../cli.ts", own, "null").stdout),
+  };
 }
 
 /** An answer of a job. */
@@ -89,7 +57,7 @@ const WARMUP = 3;
 
 /** Measures all of it on two ranks. */
 export async function mpiBench(): Promise<Row[]> {
-  const launcher = await findLauncher();
+  const launcher = await openLauncher();
   const links = launcher.start("links"), actors = launcher.start("actors");
   const answers: Record<string, Timed[]> = {};
   const timed = (job: typeof links, question: string) => async () => {
@@ -154,7 +122,10 @@ const FLAGS = `train --runtime mpi --schedule 1f1b --layers 16 --hidden 16 --hea
 /** Milliseconds until the first step has ended, until the last has, and until all ranks have. */
 type Times = readonly [first: number, last: number, end: number];
 
-async function run(launcher: RankLauncher, ranks: number): Promise<Times> {
+async function run(
+  launcher: Awaited<ReturnType<typeof openLauncher>>,
+  ranks: number,
+): Promise<Times> {
   const start = performance.now(), steps: number[] = [];
   for await (const line of launcher.run(ranks, [...FLAGS, "--workers", `${ranks}`])) {
     if ("step" in JSON.parse(line)) steps.push(performance.now() - start);
@@ -165,7 +136,7 @@ async function run(launcher: RankLauncher, ranks: number): Promise<Times> {
 
 /** Measures 2, 4, 8 and 16 ranks on this machine, in turns. */
 export async function mpiRanksBench(): Promise<Row[]> {
-  const launcher = await findLauncher(), times = new Map<number, Times[]>();
+  const launcher = await openLauncher(), times = new Map<number, Times[]>();
   const cases = Object.fromEntries(RANKS.map((ranks) => [`${ranks}`, async () => {
     const one = await run(launcher, ranks);
     times.set(ranks, [...times.get(ranks) ?? [], one]);

@@ -270,17 +270,11 @@ function hydraLine(launcher: string, job: RankCommand): CommandLine {
 /**
  * Returns the command line of Open MPI. Ranks are not bound to cores, because each has several
  * threads and does not use a core while it waits.
- *
- * @param variables names of the environment variables.
  */
-function openMpiLine(
-  launcher: string,
-  job: RankCommand,
-  variables: readonly string[],
-): CommandLine {
+function openMpiLine(launcher: string, job: RankCommand): CommandLine {
   const { hosts, ranks, command, isTooMany } = job, here = [{ name: "localhost", ranks }];
   const env = networkOf(job.interface);
-  const passed = [...new Set([...variables, ...Object.keys(env)])].filter((name) =>
+  const passed = Object.keys({ ...Deno.env.toObject(), ...env }).filter((name) =>
     PASSED_ON.test(name)
   );
   return {
@@ -339,10 +333,29 @@ type MpiName = NonNullable<LaunchFlags["mpi"]>;
 /** Programs to try: the default of the system first, then the names of Debian. */
 const COMMANDS = ["mpirun", "mpiexec.hydra", "mpirun.mpich", "mpirun.openmpi"];
 
-/** Matches the output of `--version` of each MPI. */
-const VERSIONS: Readonly<Record<MpiName, RegExp>> = { mpich: /HYDRA/, openmpi: /Open (MPI|RTE)/ };
+/** The MPIs by name. */
+const MPIS = {
+  mpich: {
+    title: "MPICH",
+    /** Matches the output of `--version`. */
+    pattern: /HYDRA/,
+    debianPackage: "mpich",
+    /** The PMI plugin of Slurm by which ranks find each other. */
+    pmi: "pmi2",
+    line: hydraLine,
+    filters: () => ({ stdout: hydraOutput(), stderr: allLines() }),
+  },
+  openmpi: {
+    title: "Open MPI",
+    pattern: /Open (MPI|RTE)/,
+    debianPackage: "openmpi-bin",
+    pmi: "pmix",
+    line: openMpiLine,
+    filters: () => ({ stdout: allLines(), stderr: openMpiErrors() }),
+  },
+} as const;
 
-const TITLES: Readonly<Record<MpiName, string>> = { mpich: "MPICH", openmpi: "Open MPI" };
+const MPI_NAMES = ["mpich", "openmpi"] as const satisfies readonly MpiName[];
 
 /**
  * Finds an MPI launcher.
@@ -352,18 +365,15 @@ const TITLES: Readonly<Record<MpiName, string>> = { mpich: "MPICH", openmpi: "Op
  */
 async function findMpi(wanted: MpiName | undefined) {
   for (const command of COMMANDS) {
-    const name = await whoseIs(command);
-    if (name !== undefined && (wanted ?? name) === name) return { name, command };
+    const text = await versionOf(command) ?? "";
+    const name = MPI_NAMES.find((name) => MPIS[name].pattern.test(text));
+    if (name === undefined || (wanted ?? name) !== name) continue;
+    return { name, command, version: `${MPIS[name].title} ${/\d+\.\d\S*/.exec(text)?.[0]}` };
   }
-  const what = wanted === undefined ? "MPI" : TITLES[wanted];
-  const from = wanted === "openmpi" ? "openmpi-bin" : "mpich";
-  const must = `${what} must be installed, as by Debian's package ${from}`;
+  const { title, debianPackage } = MPIS[wanted ?? "mpich"];
+  const what = wanted === undefined ? "MPI" : title;
+  const must = `${what} must be installed, as by Debian's package ${debianPackage}`;
   throw refusal("launch", must, `none of ${COMMANDS.join(", ")} of it`, TypeError);
-}
-
-async function whoseIs(command: string): Promise<MpiName | undefined> {
-  const text = await versionOf(command) ?? "";
-  return (Object.keys(VERSIONS) as MpiName[]).find((name) => VERSIONS[name].test(text));
 }
 
 /** Returns what a program prints for `--version`; undefined if it is not installed. */
@@ -382,14 +392,13 @@ async function versionOf(command: string): Promise<string | undefined> {
 export interface Launcher {
   /** The MPI of the ranks. */
   readonly mpi: MpiName;
+  /** Name and version of the program. */
+  readonly version: string;
   /** Returns the command line for a job. */
   line(job: RankCommand): CommandLine;
   /** Returns filters that find the launcher's own reports in the output of a job. */
   filters(): { readonly stdout: LineFilter; readonly stderr: LineFilter };
 }
-
-/** The PMI plugin of Slurm by which the ranks of each MPI find each other. */
-const PMI = { mpich: "pmi2", openmpi: "pmix" } as const;
 
 /**
  * Finds the launcher that the flags ask for.
@@ -406,24 +415,13 @@ export async function findLauncher(flags: LaunchFlags): Promise<Launcher> {
     const mpi = flags.mpi ?? (await findMpi(undefined)).name;
     return {
       mpi,
-      line: (job) => srunLine(PMI[mpi], job),
+      version: "srun",
+      line: (job) => srunLine(MPIS[mpi].pmi, job),
       filters: () => ({ stdout: allLines(), stderr: srunErrors() }),
     };
   }
-  const { name: mpi, command } = await findMpi(flags.mpi);
-  if (mpi === "mpich") {
-    return {
-      mpi,
-      line: (job) => hydraLine(command, job),
-      filters: () => ({ stdout: hydraOutput(), stderr: allLines() }),
-    };
-  }
-  const variables = Object.keys(Deno.env.toObject());
-  return {
-    mpi,
-    line: (job) => openMpiLine(command, job, variables),
-    filters: () => ({ stdout: allLines(), stderr: openMpiErrors() }),
-  };
+  const { name: mpi, command, version } = await findMpi(flags.mpi), { line, filters } = MPIS[mpi];
+  return { mpi, version, line: (job) => line(command, job), filters };
 }
 
 /** The job of a Slurm script. */

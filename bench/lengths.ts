@@ -9,8 +9,9 @@ import { train } from "../actors/run/train.ts";
 import { watchResident } from "../console/train/memory_report.ts";
 import { bytesTokenizer, gpt2, groupedOrder, loadText, tokenBatches } from "../kernels/mod.ts";
 import { substream } from "../kernels/random.ts";
-import { type Row, valueRow } from "./report.ts";
-import { interleave, type Round, spreadOf } from "./timing.ts";
+import { type Row, rowMaker } from "./report.ts";
+import { growthRow, LATE } from "./steady.ts";
+import { interleave, type Round } from "./timing.ts";
 import { LEARNING_RATE, type Workload } from "./workload.ts";
 
 const WORKLOAD: Workload = {
@@ -18,9 +19,8 @@ const WORKLOAD: Workload = {
   microBatch: 4,
 };
 
-/** A smaller model, and the steps whose resident memory is compared. */
+/** A smaller model, whose resident memory is compared. */
 const TINY: Workload = { config: { ...WORKLOAD.config, layers: 2, hidden: 32 }, microBatch: 2 };
-const EARLY = 200, LATE = 2000, WINDOW = 100;
 
 const MICRO_BATCHES = 8;
 
@@ -32,6 +32,8 @@ const WAYS = {
 };
 
 type Name = keyof typeof WAYS;
+
+const NAMES = Object.keys(WAYS) as Name[];
 
 /** Trains without an end; yields the seconds of a predicted token of each step. */
 async function* secondsOfTokens(name: Name, { config, microBatch } = WORKLOAD) {
@@ -57,16 +59,16 @@ async function* secondsOfTokens(name: Name, { config, microBatch } = WORKLOAD) {
 
 /** Measures the ways in turns. */
 async function measureWays(): Promise<Round<Name>[]> {
-  const [padded, ungrouped, grouped] = (Object.keys(WAYS) as Name[]).map((name) => {
-    const run = secondsOfTokens(name);
-    return { run, next: async () => 500 * ((await run.next()).value! + (await run.next()).value!) };
+  const runs = NAMES.map((name) => [name, secondsOfTokens(name)] as const);
+  const cases = runs.map(([name, run]) => {
+    const next = async () => (await run.next()).value!;
+    return [name, async () => 500 * (await next() + await next())];
   });
-  const cases = { padded: padded!.next, ungrouped: ungrouped!.next, grouped: grouped!.next };
   try {
     // In the first rounds lengths are compiled.
-    return await interleave(cases, { rounds: 12, warmup: 4 });
+    return await interleave<Name>(Object.fromEntries(cases), { rounds: 12, warmup: 4 });
   } finally {
-    for (const { run } of [padded!, ungrouped!, grouped!]) await run.return();
+    for (const [, run] of runs) await run.return();
   }
 }
 
@@ -81,27 +83,11 @@ async function residentBytes(): Promise<number[]> {
 
 /** Measures tokens a second, and memory. */
 export async function lengthsBench(): Promise<Row[]> {
-  const rounds = await measureWays(), bytes = await residentBytes();
-  const speed = (name: Name): Row => ({
-    name,
-    unit: "tokens/s",
-    measured: spreadOf(rounds, (ms) => 1000 / ms[name]),
-  });
-  const ratio = (name: Name, target?: Row["target"]): Row => ({
-    name: `${name} ÷ padded`,
-    unit: "×",
-    measured: spreadOf(rounds, (ms) => ms.padded / ms[name]),
-    ...target && { target },
-  });
-  const [early, late] = [EARLY, LATE].map((step) =>
-    bytes.slice(step - WINDOW, step).sort((a, b) => a - b)[WINDOW / 2]!
-  );
+  const row = rowMaker(await measureWays());
   return [
-    ...(Object.keys(WAYS) as Name[]).map(speed),
-    ratio("ungrouped"),
-    ratio("grouped", { atLeast: 1.5 }),
-    valueRow(`resident after ${LATE} steps ÷ after ${EARLY}`, "%", [100 * late! / early!], {
-      target: { atMost: 105 },
-    }),
+    ...NAMES.map((name) => row(name, "tokens/s", (ms) => 1000 / ms[name])),
+    row("ungrouped ÷ padded", "×", (ms) => ms.padded / ms.ungrouped),
+    row("grouped ÷ padded", "×", (ms) => ms.padded / ms.grouped, { target: { atLeast: 1.5 } }),
+    growthRow("resident after", await residentBytes()),
   ];
 }

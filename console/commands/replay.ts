@@ -34,6 +34,7 @@ import { describeStep } from "../../actors/simulation/shrink.ts";
 import { simulate } from "../../actors/simulation/simulate.ts";
 import { checkInputFile, refusal } from "../../kernels/internal.ts";
 import { scheduleNames } from "../../schedules/mod.ts";
+import { formatTable } from "../../schedules/pictures/grid.ts";
 import { COMMON_FLAGS, DASHBOARD_FLAGS, type Flags, type GivenFlags } from "../flag.ts";
 import { parseFlags, rawArguments } from "../parse.ts";
 import { ensure, inOneLine, print, quietly } from "../terminal.ts";
@@ -57,9 +58,6 @@ const MODULES_SHOWN = 8;
 
 /** Columns of the steps. */
 const COLUMNS = ["time ms", "isolate", "step", "actor", "message", "chain", "what it did"] as const;
-
-/** The first columns, which have numbers and are right-aligned. */
-const NUMBERS = 3;
 
 /**
  * Returns a journal as text. Times are relative to its first step. The isolates of a host share a
@@ -89,22 +87,12 @@ function describeModules(hashes: Journal["header"]["actors"]): string[] {
   ];
 }
 
-function* describeSteps(steps: readonly StepRecord[]): Generator<string, void> {
+function describeSteps(steps: readonly StepRecord[]): string[] {
   const ordered = steps.toSorted((a, b) =>
     a.t - b.t || (a.isolate === b.isolate ? a.n - b.n : a.isolate - b.isolate)
   );
-  const first = ordered[0]?.t ?? 0;
-  const rows = [COLUMNS, ...ordered.map((step) => cellsOf(step, first))];
-  // There may be more rows than a call can have arguments.
-  const widths = COLUMNS.map((_, i) =>
-    rows.reduce((most, row) => Math.max(most, row[i]!.length), 0)
-  );
-  for (const row of rows) {
-    const cells = row.map((cell, i) =>
-      i < NUMBERS ? cell.padStart(widths[i]!) : cell.padEnd(widths[i]!)
-    );
-    yield cells.join("  ").trimEnd();
-  }
+  const rows = ordered.map((step) => cellsOf(step, ordered[0]!.t));
+  return formatTable([COLUMNS, ...rows], { left: [3, 4, 5, 6] });
 }
 
 function cellsOf(step: StepRecord, first: number): readonly string[] {

@@ -191,11 +191,16 @@ export function formatTable(
   rows: readonly (readonly string[])[],
   { left = [0], firstWidthMax = Infinity }: TableOptions = {},
 ): string[] {
-  const columns = Math.max(0, ...rows.map((row) => row.length));
+  // There may be more rows than a call can have arguments.
+  const columns = rows.reduce((most, row) => Math.max(most, row.length), 0);
   const isBroken = (cell: string, i: number) => i === 0 && cell.length > firstWidthMax;
   const widths = Array.from(
     { length: columns },
-    (_, i) => Math.max(0, ...rows.map((row) => isBroken(row[0]!, i) ? 0 : row[i]?.length ?? 0)),
+    (_, i) =>
+      rows.reduce(
+        (most, row) => isBroken(row[0]!, i) ? most : Math.max(most, row[i]?.length ?? 0),
+        0,
+      ),
   );
   const pad = (cell: string, i: number) =>
     left.includes(i) ? cell.padEnd(widths[i]!) : cell.padStart(widths[i]!);

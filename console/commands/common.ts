@@ -97,11 +97,13 @@ export function checkWord(
   throw new TypeError(`Cannot run ${called}: it must be ${must}${near}`);
 }
 
-/** Returns a reader of values from a list, separated by commas. */
-export const readSomeOf = <const T extends string>(
-  choices: readonly T[],
-): (text: string) => readonly T[] | undefined =>
-  readListOf((name) => choices.find((one) => one === name));
+/** A flag with values from a list, separated by commas. */
+export const someOf = <const T extends string>(choices: readonly T[], value = "NAME,NAME") => ({
+  kind: "own",
+  value,
+  read: readListOf((name) => choices.find((one) => one === name)),
+  must: `one or more of ${choices.join(",")}`,
+} as const);
 
 /** Serves a page until a signal ends it; returns the exit code. */
 export async function serveUntilSignal(

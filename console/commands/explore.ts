@@ -24,7 +24,7 @@ import { writeJournal } from "../../actors/simulation/journal_writer.ts";
 import { scheduleNames } from "../../schedules/mod.ts";
 import { COMMON_FLAGS } from "../flag.ts";
 import { print, printError } from "../terminal.ts";
-import { type Command, defineCommand, readSomeOf } from "./common.ts";
+import { type Command, defineCommand, someOf } from "./common.ts";
 
 const STRATEGIES: Readonly<Record<string, () => Strategy>> = {
   portfolio,
@@ -46,10 +46,7 @@ const EXPLORE_FLAGS = {
   seeds: { kind: "integer", default: 1000, help: "number of runs, each with another seed" },
   seed: { kind: "integer", minimum: 0, default: 0, help: "the first seed" },
   faults: {
-    kind: "own",
-    value: "KIND,...",
-    read: readSomeOf(FAULT_KINDS),
-    must: `one or more of ${FAULT_KINDS.join(",")}`,
+    ...someOf(FAULT_KINDS, "KIND,..."),
     otherwise: "none",
     help: "faults to inject",
   },

@@ -23,7 +23,7 @@ import {
 import { refuseOnnxFile } from "../train/onnx.ts";
 import { importComponents, runOptions, taskOf } from "../train/parts.ts";
 import { readTrainFlags } from "../train/request.ts";
-import { readSomeOf } from "./common.ts";
+import { someOf } from "./common.ts";
 import { COST_FLAGS, SIZE_FLAG } from "./schedule_flags.ts";
 
 /** Most devices of a plan, and most samples of its step: larger values are mistakes. */
@@ -79,14 +79,6 @@ const PLACE_FLAGS = {
     help: "actions take up to J times longer: 0.1 means up to 10 %; plans are ranked by their mean",
   },
 } as const;
-
-/** A list of values, separated by commas. */
-const someOf = <const T extends string>(choices: readonly T[]) => ({
-  kind: "own",
-  value: "NAME,NAME",
-  read: readSomeOf(choices),
-  must: `of ${choices.join(", ")}, with commas between them`,
-} as const);
 
 /** Reads counts, separated by commas. */
 export function readCounts(text: string): readonly number[] | undefined {

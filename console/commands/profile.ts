@@ -40,7 +40,7 @@ import {
   sizesOfFlags,
 } from "../train/flags.ts";
 import { refuseOnnxFile } from "../train/onnx.ts";
-import { type Command, type Context, defineCommand, percent, readSomeOf } from "./common.ts";
+import { type Command, type Context, defineCommand, percent, someOf } from "./common.ts";
 import { DATA_SIZES, readCounts } from "./plan_flags.ts";
 import { openTrace } from "./trace.ts";
 
@@ -62,18 +62,12 @@ const MODEL = {
     help: "samples of a micro-batch, one or more to measure; with --from-trace that of its run",
   },
   recompute: {
-    kind: "own",
-    value: "POLICY,…",
-    read: readSomeOf(RECOMPUTE_POLICIES),
-    must: `one or more of ${RECOMPUTE_POLICIES.join(",")}`,
+    ...someOf(RECOMPUTE_POLICIES),
     otherwise: "none",
     help: "policies of recomputation to measure",
   },
   precision: {
-    kind: "own",
-    value: "TYPE,…",
-    read: readSomeOf(PRECISIONS),
-    must: `one or more of ${PRECISIONS.join(",")}`,
+    ...someOf(PRECISIONS),
     otherwise: "fp32",
     help: "precisions to measure",
   },

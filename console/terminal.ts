@@ -190,11 +190,7 @@ export function fetchLine(
   columns: number,
 ): string {
   const time = duration(seconds), done = Math.min(megabytes, Math.round(bytes / 1e6));
-  const lines = done === 0
-    ? [`${name}: fetching ${megabytes} MB  ${time}`, `fetching ${megabytes} MB  ${time}`]
-    : [
-      `${name}: ${done} of ${megabytes} MB unpacked  ${time}`,
-      `${done} of ${megabytes} MB  ${time}`,
-    ];
-  return [...lines, time].find(({ length }) => length <= columns) ?? "";
+  const what = done === 0 ? `fetching ${megabytes} MB` : `${done} of ${megabytes} MB`;
+  const whole = `${name}: ${what}${done === 0 ? "" : " unpacked"}  ${time}`;
+  return [whole, `${what}  ${time}`, time].find(({ length }) => length <= columns) ?? "";
 }

@@ -16,7 +16,7 @@ import type { ActionKind, Schedule } from "../../schedules/mod.ts";
 import { inkOf } from "../../schedules/pictures/svg.ts";
 import { lossUnit } from "../run_files/losses.ts";
 import { changeIn, readTimeline } from "../run_files/timeline_file.ts";
-import { ensure, printError, quoted } from "../terminal.ts";
+import { count, ensure, printError, quoted } from "../terminal.ts";
 import { shellWord } from "../train/data_files.ts";
 import type { RunPlace, TrainRequest } from "../train/request.ts";
 import {
@@ -252,7 +252,7 @@ function tablesOf(record: RunRecord): FactTable[] {
       ...last?.script === undefined
         ? { command: last && commandLine("train", ...last.command.map(shellWord)) }
         : { script: last.script },
-      model: `${model}, ${count(plan.parameters)} parameters`,
+      model: `${model}, ${count(plan.parameters, "parameter")}`,
       data: withHash(data),
       schedule: withHash(schedule),
       started,
@@ -262,7 +262,7 @@ function tablesOf(record: RunRecord): FactTable[] {
       "Plan",
       Object.fromEntries(plan.stages.map(({ stage, workers, layers, parameters, costShare }) => [
         `stage ${stage}`,
-        `${layers.join(", ")} on worker ${workers.join(", ")}: ${count(parameters)} parameters, ` +
+        `${layers.join(", ")} on worker ${workers.join(", ")}: ${count(parameters, "parameter")}, ` +
         `${(100 * costShare).toFixed(0)} % of the work`,
       ])),
     ),
@@ -270,8 +270,6 @@ function tablesOf(record: RunRecord): FactTable[] {
     tableOf("Flags", flags),
   ];
 }
-
-const count = (n: number) => n.toLocaleString("en-US");
 
 const withHash = ({ name, hash }: { readonly name: string; readonly hash?: string }) =>
   hash === undefined ? name : `${name}, ${hash.slice(0, 12)}`;

@@ -21,6 +21,7 @@ import {
 } from "../../schedules/mod.ts";
 import { scheduleOf } from "../commands/schedule_flags.ts";
 import { type BoundedList, RecentList, ThinnedList } from "../run_files/bounded_lists.ts";
+import type { TimelineEvent } from "../run_files/timeline_file.ts";
 import type { TrainFlags } from "../train/flags.ts";
 import type {
   EventView,
@@ -90,20 +91,21 @@ function measuredCosts(
   traces: readonly (readonly TracedAction[])[],
 ): Costs {
   const sums = new Map<string, { total: number; count: number }>();
+  const sumOf = (key: string) => sums.getOrInsertComputed(key, () => ({ total: 0, count: 0 }));
   for (const { name, start, end } of traces.flat()) {
     if (!ACTION.test(name)) continue;
     const run = parts(parseAction(name));
     const length = run.reduce((sum, { kind, part }) => sum + LENGTHS[kind] / (part?.count ?? 1), 0);
     for (const { kind, stage } of run) {
-      const { total, count } = sums.get(`${kind}${stage}`) ?? { total: 0, count: 0 };
-      const took = (end - start) * LENGTHS[kind] / length;
-      sums.set(`${kind}${stage}`, { total: total + took, count: count + 1 });
+      const sum = sumOf(`${kind}${stage}`);
+      sum.total += (end - start) * LENGTHS[kind] / length;
+      sum.count++;
     }
   }
   /** Returns the cost for each stage; the mean for stages without such an action. */
   const costsOf = (kind: ActionKind) => {
     const costs = Array.from({ length: stages }, (_, stage) => {
-      const { total, count } = sums.get(`${kind}${stage}`) ?? { total: 0, count: 0 };
+      const { total, count } = sumOf(`${kind}${stage}`);
       return count === 0 ? undefined : total / count;
     });
     const known = costs.filter((cost) => cost !== undefined);
@@ -148,18 +150,12 @@ export function endedStatus(reason: RunEnd["reason"]): Pick<StatusView, "status"
   return { status: "finished", note: "Stopped early: the held-out loss stopped falling." };
 }
 
-/** An event of a run or its timeline. */
-type Reported =
-  | { readonly type: "failure"; step: number; time: number; actor: string; reason: string }
-  | { readonly type: "joined"; step: number; time: number; reason: string }
-  | { readonly type: "checkpoint" | "resumed"; step: number; time: number };
-
 /**
  * Makes the view of an event.
  *
  * @param text of an event without a reason.
  */
-export function eventView(event: Reported, text = ""): EventView {
+export function eventView(event: TimelineEvent, text = ""): EventView {
   const { type: kind, step, time } = event;
   if (event.type === "joined") return { kind, step, time, text: event.reason };
   if (event.type !== "failure") return { kind, step, time, text };

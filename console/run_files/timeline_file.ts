@@ -145,16 +145,17 @@ const LINE = v.variant("type", [
   v.object({ type: v.picklist(["checkpoint", "resumed"]), ...EVENT }),
 ]);
 
-/** A record of a timeline. */
-export type TimelineRecord =
-  /** Actions of the workers in a step. */
-  | {
-    readonly type: "step";
-    readonly step: number;
-    readonly traces: readonly (readonly TracedAction[])[];
-  }
-  /** A lost worker, workers that joined, a checkpoint, or a resumption after a step. */
-  | Exclude<v.InferOutput<typeof LINE>, { readonly type: "step" }>;
+type Line = v.InferOutput<typeof LINE>;
+
+/** A lost worker, workers that joined, a checkpoint, or a resumption after a step. */
+export type TimelineEvent = Exclude<Line, { readonly type: "step" }>;
+
+/** A record of a timeline: the actions of the workers in a step, or an event. */
+export type TimelineRecord = TimelineEvent | {
+  readonly type: "step";
+  readonly step: number;
+  readonly traces: readonly (readonly TracedAction[])[];
+};
 
 /** Returns the change of workers that an event reports: a loss, or workers that joined. */
 export function changeIn(event: TrainEvent) {
@@ -289,6 +290,6 @@ export function* readTimeline(
 }
 
 /** Makes the times of actions absolute. */
-const unpacked = (
-  { type, step, time, traces }: Extract<v.InferOutput<typeof LINE>, { readonly type: "step" }>,
-) => ({ type, step, traces: traces.map((trace) => trace.map((one) => shift(one, time))) });
+const unpacked = ({ type, step, time, traces }: Exclude<Line, TimelineEvent>) => (
+  { type, step, traces: traces.map((trace) => trace.map((one) => shift(one, time))) }
+);

@@ -25,6 +25,7 @@ import {
 import { cutIntoStages } from "../kernels/compile/layout.ts";
 import type { MessageArray, StageValues } from "../kernels/devices/device.ts";
 import { openStage, type Stage } from "../kernels/stage/stage.ts";
+import { splitsBackward } from "../schedules/internal.ts";
 import { analyze, createSchedule, type Schedule } from "../schedules/mod.ts";
 import { type Row, rowMaker, valueRow } from "./report.ts";
 import { interleave, type Round, spread } from "./timing.ts";
@@ -58,6 +59,11 @@ type Kind = "F" | "B" | "I" | "W";
 /** Median milliseconds of each kind, by stage. */
 type StageTimes = Readonly<Record<Kind, readonly number[]>>;
 
+/** Converts the times of each kind. */
+const mapTimes = <T>({ F, B, I, W }: Readonly<Record<Kind, T>>, to: (times: T) => number[]) => (
+  { F: to(F), B: to(B), I: to(I), W: to(W) }
+);
+
 /** A stage with its input, so that it can run alone. */
 interface Boundary {
   readonly stage: Stage;
@@ -67,10 +73,6 @@ interface Boundary {
   readonly gradient: MessageArray;
 }
 
-/** Returns the kinds of a schedule, with a whole backward or its two parts. */
-const kindsOf = ({ lists = [] }: Schedule): readonly Kind[] =>
-  lists.some((list) => [...list].some(({ kind }) => kind === "W")) ? ["F", "I", "W"] : ["F", "B"];
-
 /** Opens the stages and sends one micro-batch through them. */
 async function openStages(
   device: Device,
@@ -79,7 +81,7 @@ async function openStages(
   fields: Batch,
 ): Promise<Boundary[]> {
   const model = compileModel(benchModel(workload), "none"), weights = firstWeights(workload);
-  const backward = kindsOf(schedule).includes("W") ? "split" : "whole";
+  const backward = splitsBackward(schedule) ? "split" : "whole";
   const boundaries: Boundary[] = [];
   let input: StageValues | undefined;
   for (const program of cutIntoStages(model, schedule.stages)) {
@@ -100,7 +102,8 @@ async function timeStages(
 ): Promise<StageTimes> {
   const device = await openDevice(name, { isBlocking: true });
   try {
-    const [fields] = benchBatches(1, 1, workload), kinds = kindsOf(schedule);
+    const [fields] = benchBatches(1, 1, workload);
+    const kinds = splitsBackward(schedule) ? ["F", "I", "W"] as const : ["F", "B"] as const;
     const boundaries = await openStages(device, schedule, workload, fields!);
     const samples: Record<Kind, number[][]> = { F: [], B: [], I: [], W: [] };
     const cases = boundaries.map(({ stage, input, gradient }, i) =>
@@ -114,9 +117,7 @@ async function timeStages(
       }] as const
     );
     await interleave(Object.fromEntries(cases), { rounds });
-    const medians = (all: readonly (readonly number[])[]) => all.map((one) => spread(one).median);
-    const { F, B, I, W } = samples;
-    return { F: medians(F), B: medians(B), I: medians(I), W: medians(W) };
+    return mapTimes(samples, (all) => all.map((one) => spread(one).median));
   } finally {
     device.close();
   }
@@ -140,8 +141,7 @@ export async function measureLimits(cut: Cut) {
   const total = totals.reduce((sum, one) => sum + one, 0);
   const mean = (values: readonly number[]) =>
     values.map(() => values.reduce((sum, value) => sum + value, 0) / values.length);
-  const { F, B, I, W } = times;
-  const even = makespanOf(schedule, { F: mean(F), B: mean(B), I: mean(I), W: mean(W) });
+  const even = makespanOf(schedule, mapTimes(times, mean));
   const uneven = makespanOf(schedule, times), work = microBatches * total;
   return {
     /** The share of time in which a worker waits, with even stages. */
@@ -229,42 +229,29 @@ export function limitRows(
 }
 
 /**
- * Returns the action to simulate, on a micro-batch of a stage, and the action of another stage whose
- * output it needs, empty or absent at the ends; none for an all-reduce or the optimizer.
+ * Returns a traced action with the action of another stage whose output it needs, if it has one; none
+ * for an all-reduce or the optimizer.
  */
-function playedOf({ name, start, end }: TracedAction) {
+function computedOf(worker: number, { name, start, end }: TracedAction) {
   const [, stage, kind, microBatch] = /^(\d+)([FBIW])(\d+)$/.exec(name) ?? [];
   if (stage === undefined) return [];
   const before = Number(stage) + (kind === "F" ? -1 : 1);
   // Split backwards pass the gradient on by I.
-  return [{ name, needs: kind === "W" ? "" : `${before}${kind}${microBatch}`, ms: end - start }];
-}
-
-/** Returns the milliseconds from the first forward to the last backward without lost time. */
-function playedMs(lists: readonly ReturnType<typeof playedOf>[]): number {
-  const all = new Set(lists.flat().map(({ name }) => name));
-  const ends = new Map<string, number>(), queues = lists.map((list) => [...list]);
-  const freeAt = lists.map(() => 0);
-  for (let isMoving = true; isMoving;) {
-    isMoving = false;
-    for (const [worker, queue] of queues.entries()) {
-      const [next] = queue;
-      if (!next || all.has(next.needs) && !ends.has(next.needs)) continue;
-      freeAt[worker] = Math.max(freeAt[worker]!, ends.get(next.needs) ?? 0) + next.ms;
-      ends.set(next.name, freeAt[worker]!);
-      queue.shift();
-      isMoving = true;
-    }
-  }
-  return Math.max(...freeAt);
+  const needs = kind === "W" ? "" : `${before}${kind}${microBatch}`;
+  return [{ worker, name, needs, start, end }];
 }
 
 /** Returns the milliseconds that a traced step lost between its actions. */
 export function lostMs(traces: readonly (readonly TracedAction[])[]): number {
-  const computing = traces.map((trace) => trace.filter((one) => playedOf(one).length > 0));
-  const all = computing.flat();
-  const took = Math.max(...all.map(({ end }) => end)) - Math.min(...all.map(({ start }) => start));
-  return took - playedMs(computing.map((trace) => trace.flatMap(playedOf)));
+  const all = traces.flatMap((trace, worker) => trace.flatMap((one) => computedOf(worker, one)));
+  const ends = new Map<string, number>(), freeAt = traces.map(() => 0);
+  // Actions began after their inputs, so that these are played before them.
+  for (const { worker, name, needs, start, end } of all.sort((a, b) => a.start - b.start)) {
+    const played = Math.max(freeAt[worker]!, ends.get(needs) ?? 0) + end - start;
+    freeAt[worker] = played;
+    ends.set(name, played);
+  }
+  return Math.max(...all.map(({ end }) => end)) - all[0]!.start - Math.max(...freeAt);
 }
 
 /** Micro-batches of a step, N. */

@@ -21,7 +21,7 @@ import {
   tryCandidates,
 } from "../schedules/mod.ts";
 import type { Emulated } from "./emulated_stage.ts";
-import type { Row } from "./report.ts";
+import { type Row, valueRow } from "./report.ts";
 import { roundsWithin, spread } from "./timing.ts";
 
 /** The scenario in which stages and micro-batches have the work of `examples/multimodal.ts`. */
@@ -106,12 +106,9 @@ async function measure(workers: number, send: number, scenario: string): Promise
   const fixed = await timesOf("1f1b", {}), rows: Row[] = [];
   for (const [i, { name, options }] of candidates.entries()) {
     const times = await timesOf("message-driven", options!);
-    rows.push({
-      name: `${name} ÷ 1f1b, ${workers} workers, ${scenario}`,
-      unit: "×",
-      measured: spread(times.map((ms, draw) => fixed[draw]! / ms)),
-      note: `simulated ${trials[i + 1]!.speedup.mean.toFixed(3)} (send ${send.toFixed(3)})`,
-    });
+    const title = `${name} ÷ 1f1b, ${workers} workers, ${scenario}`;
+    const note = `simulated ${trials[i + 1]!.speedup.mean.toFixed(3)} (send ${send.toFixed(3)})`;
+    rows.push(valueRow(title, "×", times.map((ms, draw) => fixed[draw]! / ms), { note }));
   }
   return rows;
 }
@@ -168,13 +165,11 @@ async function measureModules(workers: number, send: number): Promise<Row[]> {
   const own = await timesOf(free), fitting = lists.filter(({ bytes }) => bytes <= free.bytes);
   for (const list of new Set([fitting[0]!, lists[0]!])) {
     const times = await timesOf(list), [ours, theirs] = [free, list].map((one) => one.bytes);
-    rows.push({
-      name: `bfw by bytes ÷ ${list.schedule}, ${workers} workers, ${MODULES}`,
-      unit: "×",
-      measured: spread(own.map((ms, draw) => times[draw]! / ms)),
+    const title = `bfw by bytes ÷ ${list.schedule}, ${workers} workers, ${MODULES}`;
+    rows.push(valueRow(title, "×", own.map((ms, draw) => times[draw]! / ms), {
       note: `simulated ${(list.stepMs / free.stepMs).toFixed(3)} (send ${send.toFixed(3)}), ` +
         `planned ${mebibytes(ours!)} and ${mebibytes(theirs!)} a worker`,
-    });
+    }));
   }
   return rows;
 }

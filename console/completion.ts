@@ -20,17 +20,14 @@ interface CompletedFlag {
   readonly follows: "nothing" | "file" | "anything" | readonly string[];
 }
 
+const FOLLOWS: Readonly<Record<string, "nothing" | "file">> = { switch: "nothing", path: "file" };
+
 /** Returns the flags of a command, including aliases. */
 function completedFlags(syntax: CommandSyntax): CompletedFlag[] {
   return Object.entries(flagsOf(syntax)).flatMap(([name, flag]) => {
     const { kind, help, choices, aliases = [] } = flag;
-    const follows = kind === "switch"
-      ? "nothing"
-      : kind === "choice" || kind === "part"
-      ? choices!
-      : kind === "path"
-      ? "file"
-      : "anything";
+    const isListed = kind === "choice" || kind === "part";
+    const follows = isListed ? choices! : FOLLOWS[kind] ?? "anything";
     const own: CompletedFlag = { spelling: spelled(name), help, follows };
     return [own, ...aliases.map((alias) => aliasOf(own, alias))];
   });

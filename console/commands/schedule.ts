@@ -48,6 +48,7 @@ import {
 } from "../../schedules/pictures/grid.ts";
 import { formatTrialsSvg } from "../../schedules/pictures/svg.ts";
 import type { CommandContext } from "../command.ts";
+import type { ResultSoFar } from "../so_far.ts";
 import type { GivenFlags } from "../flag.ts";
 import { answersItself, helpOf } from "../parse.ts";
 import { formatTrace } from "../run_files/chrome_trace.ts";
@@ -73,15 +74,7 @@ interface ScheduleCommandContext {
   /** Reads a text file, for a schedule from a CSV file. */
   readonly readTextFile?: ((path: string) => string) | undefined;
   /** Receives the best result so far of a search or a comparison. */
-  readonly soFar?: ((result: ScheduleCommandResult) => void) | undefined;
-}
-
-/** The result of the command. */
-interface ScheduleCommandResult {
-  /** The text to print, or to write to `out`. It ends with a newline. */
-  readonly output: string;
-  /** The file for `output`; undefined for standard output. */
-  readonly out: string | undefined;
+  readonly soFar?: ((result: ResultSoFar) => void) | undefined;
 }
 
 /**
@@ -97,27 +90,27 @@ interface ScheduleCommandResult {
  * ```ts
  * import { strictEqual } from "node:assert/strict";
  *
- * const { output } = scheduleCommand(
+ * const { text } = scheduleCommand(
  *   ["1f1b", "--workers", "2", "--micro-batches", "2", "--format", "csv"],
  * );
- * strictEqual(output, "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n");
+ * strictEqual(text, "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n");
  * ```
  */
 export function scheduleCommand(
   args: readonly string[],
   context: ScheduleCommandContext = {},
-): ScheduleCommandResult {
+): ResultSoFar {
   if (args.length === 0 || args[0] === "help" || args.includes("--help")) {
-    return { output: `${helpOf(SCHEDULE_SYNTAX)}\n`, out: undefined };
+    return { text: `${helpOf(SCHEDULE_SYNTAX)}\n` };
   }
   const flags = parseScheduleFlags(args), { out, words } = flags, [name = ""] = words;
   const received = quoted(words.join(" "));
   const must = "there must be one name, list, jitter or compare beside the flags";
   ensure(words.length === 1 || name === "compare", "show a schedule", must, received);
-  const output = Object.hasOwn(SUBCOMMANDS, name)
+  const text = Object.hasOwn(SUBCOMMANDS, name)
     ? SUBCOMMANDS[name]!(flags, context)
     : oneSchedule(name, flags, context);
-  return { output, out };
+  return { text, out };
 }
 
 type Subcommand = (flags: ScheduleFlags, context: ScheduleCommandContext) => string;
@@ -131,17 +124,17 @@ export function printSchedule(
 ): number {
   if (answersItself(args, SCHEDULE_SYNTAX)) return 0;
   const isTerminal = Deno.stdout.isTerminal();
-  const { output, out } = scheduleCommand(args, {
+  const { text, out } = scheduleCommand(args, {
     color: isTerminal && !Deno.noColor,
     columns: isTerminal ? Deno.consoleSize().columns : undefined,
     readTextFile(path) {
       checkInputFile(path, CSV_BYTES_MAX);
       return decodeText(Deno.readFileSync(path), path);
     },
-    soFar: soFar && (({ output, out }) => soFar({ text: output, out })),
+    soFar,
   });
-  if (out === undefined) writeAll(Deno.stdout, output);
-  else writeOutput(out, output);
+  if (out === undefined) writeAll(Deno.stdout, text);
+  else writeOutput(out, text);
   return 0;
 }
 
@@ -250,7 +243,7 @@ function makeSchedule(
     if (makespan >= best) return;
     best = makespan;
     const analysis = analyze({ ...schedule, name }, flags.costs);
-    context.soFar?.({ output: showSchedule(analysis, flags, context), out: flags.out });
+    context.soFar?.({ text: showSchedule(analysis, flags, context), out: flags.out });
   };
   const isSearch = findSchedule(name).reads?.includes("found") && context.soFar;
   const options = { ...optionsFor(name, flags), ...isSearch && { found } };
@@ -394,7 +387,7 @@ function compare(flags: ScheduleFlags, { soFar }: ScheduleCommandContext): strin
     });
     return JSON.stringify(records) + "\n";
   };
-  const found = (compared: Compared) => soFar?.({ output: shown(compared), out });
+  const found = (compared: Compared) => soFar?.({ text: shown(compared), out });
   const compared = { ...flags, ...names.length > 0 && { names }, found };
   return shown(compareSchedules(requiredOptions(flags), flags.costs, compared));
 }

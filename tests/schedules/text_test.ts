@@ -130,6 +130,6 @@ Deno.test("every schedule that a PyTorch file can express is read back from it, 
 Deno.test("an action that a PyTorch file cannot express is refused by name", async () => {
   await assertRefusals("pytorch", (words) => {
     const isList = words[0]!.includes(","), csv = `${words.join("\n")}\n`;
-    return sentenceOf(() => isList ? formatTorchCsv(parseCsv(csv)) : scheduleCommand(words).output);
+    return sentenceOf(() => isList ? formatTorchCsv(parseCsv(csv)) : scheduleCommand(words).text);
   });
 });

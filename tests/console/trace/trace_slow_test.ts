@@ -265,7 +265,7 @@ const SIZE = { workers: 4, microBatches: 8 };
 
 /** Returns the trace of a simulated schedule. */
 const show = (name: string, ...flags: string[]) =>
-  scheduleCommand(words`${name} --workers 4 --micro-batches 8 --format trace ${flags}`).output;
+  scheduleCommand(words`${name} --workers 4 --micro-batches 8 --format trace ${flags}`).text;
 
 Deno.test("a simulated trace has the actions, bubbles, messages and activations", () => {
   for (const { name: schedule } of scheduleDefinitions) {

@@ -179,14 +179,7 @@ export function readKeptFlags<const T extends Flags>(
 }
 
 /** A file of flags. */
-export interface ConfigFile {
-  /** Path of the file. */
-  readonly path: string;
-  /** Its flags as arguments. */
-  readonly args: readonly string[];
-  /** The whole content of a checkpoint's file; undefined for any other file. */
-  readonly checkpoint: Readonly<Record<string, unknown>> | undefined;
-}
+export type ConfigFile = ReturnType<typeof readConfigFile>;
 
 /** Largest size of a file of flags, in bytes. */
 const BYTES_MAX = 2 ** 20;
@@ -218,7 +211,7 @@ type Values = Readonly<Record<string, unknown>>;
  * await Deno.remove(path);
  * ```
  */
-export function readConfigFile(path: string, flags: Flags): ConfigFile {
+export function readConfigFile(path: string, flags: Flags) {
   const record = parseFile(path), where = inOneLine(path);
   const hasFlags = isObject(record.flags);
   const isCheckpoint = hasFlags || existsSync(join(dirname(path), "manifest.json"));
@@ -232,7 +225,9 @@ export function readConfigFile(path: string, flags: Flags): ConfigFile {
   const args = Object.entries(named).map(([name, value]) =>
     typeof value === "boolean" ? `--${value ? "" : "no-"}${name}` : `--${name}=${value}`
   );
-  return { path, args, checkpoint: isCheckpoint ? record : undefined };
+  /** The whole content of a checkpoint's file; undefined for any other file. */
+  const checkpoint = isCheckpoint ? record : undefined;
+  return { path, args, checkpoint };
 }
 
 function parseFile(path: string): Values {

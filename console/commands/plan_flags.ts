@@ -4,10 +4,8 @@
  * @module
  */
 
-import type { TrainOptions } from "../../actors/options/train_options.ts";
 import type { Profile } from "../../actors/planner/profile.ts";
 import type { DataComponent } from "../../actors/registry/component.ts";
-import type { Task } from "../../actors/registry/task.ts";
 import { PRECISIONS, RECOMPUTE_POLICIES } from "../../kernels/mod.ts";
 import { scheduleNames } from "../../schedules/mod.ts";
 import { type CommandSyntax, COMMON_FLAGS, type FlagValues } from "../flag.ts";
@@ -166,14 +164,7 @@ export const PLAN_GROUPS: CommandSyntax["groups"] = [
 export type PlanFlags = FlagValues<typeof PLAN_FLAGS>;
 
 /** The model of a plan. */
-export interface PlannedModel {
-  /** The flags of `troupe train` that name the model. */
-  readonly args: readonly string[];
-  /** The model and its data. */
-  readonly task: Task;
-  /** Options of a run of the model. */
-  readonly options: Omit<TrainOptions, "model" | "data">;
-}
+export type PlannedModel = Awaited<ReturnType<typeof plannedModel>>;
 
 /** Flags of data; each sets the vocabulary. */
 const DATA = ["data", "text", "tokens", "tokenizer"];
@@ -193,7 +184,7 @@ export async function plannedModel(
   typed: readonly string[],
   { model: kept = {} }: Pick<Profile, "model"> = {},
   path = "the profile",
-): Promise<PlannedModel> {
+) {
   const { flags, takenBack } = rawArguments(typed, PLAN_FLAGS, { takesWords: true });
   if (flags.model !== undefined) refuseOnnxFile("plan", String(flags.model));
   const isSame = flags.model === undefined || flags.model === kept.model;
@@ -218,7 +209,14 @@ export async function plannedModel(
   const isNamed = inherited.vocab === undefined || DATA.some((name) => flags[name] !== undefined);
   const value = isNamed ? data.value : EMPTY_DATA;
   const task = await taskOf(request, { ...parts, data: { ...data, value } });
-  return { args, task, options: runOptions(request, parts) };
+  return {
+    /** The flags of `troupe train` that name the model. */
+    args,
+    /** The model and its data. */
+    task,
+    /** Options of a run of the model. */
+    options: runOptions(request, parts),
+  };
 }
 
 /** Sizes of absent data: bytes of a text, and images of MNIST. */

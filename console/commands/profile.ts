@@ -5,7 +5,7 @@
  * @module
  */
 
-import { buildModel, type BuiltModel } from "../../actors/options/model_definition.ts";
+import { buildModel } from "../../actors/options/model_definition.ts";
 import { existsSync } from "node:fs";
 import { WORKERS_MAX } from "../../actors/options/limits.ts";
 import { suggest } from "../../actors/options/option.ts";
@@ -115,16 +115,6 @@ const PROFILE_FLAGS = { ...MODEL, ...MEASURING, ...COMMON_FLAGS } as const;
 
 type ProfileFlags = FlagValues<typeof PROFILE_FLAGS>;
 
-/** A model to measure. */
-interface MeasuredModel {
-  /** Builds the model for micro-batches of a size. */
-  build(microBatch: number): Promise<BuiltModel>;
-  /** The sizes of the model, for readers of its profile. */
-  readonly sizes: Readonly<Record<string, number>>;
-  /** The flags of `troupe train` that name the model. */
-  readonly flags: NonNullable<Profile["model"]>;
-}
-
 type GivenProfileFlags = GivenFlags<typeof PROFILE_FLAGS>;
 
 /**
@@ -134,7 +124,7 @@ type GivenProfileFlags = GivenFlags<typeof PROFILE_FLAGS>;
  * @throws {TypeError} {@linkcode RangeError} (as a rejection) if there is no such model, it needs
  * other sizes of its data, or does not read a size that was typed.
  */
-async function findModel(flags: ProfileFlags, given: GivenProfileFlags): Promise<MeasuredModel> {
+async function findModel(flags: ProfileFlags, given: GivenProfileFlags) {
   refuseOnnxFile("measure layers", flags.model);
   const found = await findComponent("model", flags.model);
   if (!found.isBuiltIn) {
@@ -158,8 +148,11 @@ async function findModel(flags: ProfileFlags, given: GivenProfileFlags): Promise
   );
   const numbers = own.filter((one): one is [string, number] => typeof one[1] === "number");
   return {
+    /** Builds the model for micro-batches of a size. */
     build,
+    /** The sizes of the model, for readers of its profile. */
     sizes: Object.fromEntries(numbers),
+    /** The flags of `troupe train` that name the model. */
     flags: { model: flags.model, ...Object.fromEntries(own) as Record<string, number> },
   };
 }
@@ -305,7 +298,7 @@ function checkOut(path: string): void {
 
 async function meterOptions(
   flags: ProfileFlags,
-  { build, sizes }: MeasuredModel,
+  { build, sizes }: Awaited<ReturnType<typeof findModel>>,
 ): Promise<MeterOptions> {
   const { recompute: policies = ["none"], "micro-batch-size": samples = [1, 2, 4, 8] } = flags;
   const { precision: precisions = ["fp32"] } = flags;

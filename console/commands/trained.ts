@@ -108,12 +108,7 @@ export const tokenizerName = (source: TokenizerSource): string =>
   typeof source === "object" ? TOKENIZER_FILE : source;
 
 /** The file of a tokenizer. */
-export interface TokenizerFile {
-  readonly path: string;
-  /** SHA-256 of the content, in hexadecimal. */
-  readonly sha256: string;
-  readonly content: Uint8Array;
-}
+export type TokenizerFile = ReturnType<typeof readTokenizerFile>;
 
 /** The flag of the tokenizer; a path names its file or a folder with that file. */
 export const TOKENIZER_FLAG = {
@@ -170,7 +165,7 @@ export function keptTokenizer(
  * @throws {TypeError} if none of the paths can be read.
  * @throws {RangeError} if the hash differs.
  */
-export function readTokenizerFile({ paths, sha256 }: TokenizerPlaces): TokenizerFile {
+export function readTokenizerFile({ paths, sha256 }: TokenizerPlaces) {
   const problems = paths.map((path) => inputFileProblem(path, TOKENIZER_BYTES_MAX));
   const path = paths[problems.indexOf(undefined)];
   const readable = `it must be bytes, gpt2, or a ${TOKENIZER_FILE} that can be read`;
@@ -459,14 +454,7 @@ function tokenizerOf(
 }
 
 /** A trained MLP. */
-export interface TrainedMlp {
-  readonly architecture: "mlp";
-  /** The folder of the checkpoint. */
-  readonly path: string;
-  readonly config: MlpConfig;
-  /** The sources of the weights by name; read them with `readTensors`. */
-  readonly weights: ReadonlyMap<string, TensorSource>;
-}
+export type TrainedMlp = ReturnType<typeof trainedMlp>;
 
 const MLP_SIZES = ["inputs", "hidden", "layers", "classes"];
 
@@ -475,9 +463,9 @@ const MLP_SIZES = ["inputs", "hidden", "layers", "classes"];
  *
  * @throws {RangeError} in one sentence for the user, if a size or a weight is invalid.
  */
-export function trainedMlp(doing: Doing, checkpoint: Checkpoint<TensorSource>): TrainedMlp {
+export function trainedMlp(doing: Doing, checkpoint: Checkpoint<TensorSource>) {
   const { path, state: { weights }, shapes } = checkpoint;
   const config = sizesOf(doing, checkpoint, MLP_SIZES) as unknown as MlpConfig;
   checkTensors("weights", compileModel(mlp(config, 1), "none").parameters, weights, shapes.weights);
-  return { architecture: "mlp", path, config, weights };
+  return { architecture: "mlp", path, config, weights } as const;
 }

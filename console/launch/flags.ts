@@ -90,27 +90,7 @@ export const LAUNCH_SYNTAX: CommandSyntax = {
 };
 
 /** A job to launch. */
-export interface LaunchRequest {
-  readonly flags: LaunchFlags;
-  /** The path of the script of `--slurm`; undefined for standard output. */
-  readonly script: string | undefined;
-  /** Number of ranks. */
-  readonly ranks: number;
-  /** Command of each rank. */
-  readonly command: readonly string[];
-  /** True if the command is `train`, not another command. */
-  readonly isTrain: boolean;
-  /** The folder of the checkpoints; undefined if none is given: then the job is never restarted. */
-  readonly out: string | undefined;
-  /** Milliseconds without progress after which a job counts as stalled. */
-  readonly stallMs: number;
-  /** Arguments that make the command continue from the checkpoints of `out`. */
-  readonly resume: readonly string[];
-  /** Arguments that name `out` if the user's arguments do not. */
-  readonly chosen: readonly string[];
-  /** Removes the old run for `--overwrite`, before the first try. */
-  readonly overwrite?: (() => Promise<void>) | undefined;
-}
+export type LaunchRequest = Awaited<ReturnType<typeof readLaunchRequest>>;
 
 /** Stall timeout of commands other than `train`, in milliseconds. */
 const STALL_MS = 60_000;
@@ -132,10 +112,7 @@ export function splitArguments(args: readonly string[]) {
  * @param made receives the run folder if one is created, to remove it if it stays empty.
  * @throws {TypeError} {@linkcode RangeError} {@linkcode SyntaxError} in one sentence for the user.
  */
-export async function readLaunchRequest(
-  args: readonly string[],
-  made: DisposableStack,
-): Promise<LaunchRequest> {
+export async function readLaunchRequest(args: readonly string[], made: DisposableStack) {
   const { own, command } = splitArguments(args);
   const { flags: given, words } = parseArguments(own, LAUNCH_FLAGS, { takesWords: true });
   const flags = withDefaults(LAUNCH_FLAGS, given), [script] = words;
@@ -147,7 +124,12 @@ export async function readLaunchRequest(
   ensure(!isPlaced, "launch", "--hosts must be left out, as Slurm chooses them", flags.hosts);
   const [first, ...rest] = command;
   const asked = first === "train" ? await ofTrain(flags, rest, made) : ofCommand(flags, command);
-  return { flags, script, ...asked };
+  return {
+    flags,
+    /** The path of the script of `--slurm`; undefined for standard output. */
+    script,
+    ...asked,
+  };
 }
 
 /** Reads a job that runs `train` of this program. */
@@ -175,13 +157,20 @@ async function ofTrain(flags: LaunchFlags, args: readonly string[], made: Dispos
   const stallMs = 1000 * request.flags["stall-timeout"];
   return {
     ranks,
+    /** The command of each rank. */
     command: [...troupeCommand("train"), ...train],
+    /** True if the command is `train`, not another command. */
     isTrain: true,
+    /** The folder of the checkpoints; undefined if none is given: then the job is never restarted. */
     out,
+    /** Milliseconds without progress after which a job counts as stalled. */
     stallMs,
+    /** Arguments that make the command continue from the checkpoints of `out`. */
     resume: ["--resume", out],
+    /** Arguments that name `out` if the user's arguments do not. */
     chosen,
-    ...overwrite && !isRequeued() && { overwrite: () => overwriteFolder(out, request) },
+    /** Removes the old run for `--overwrite`, before the first try. */
+    overwrite: overwrite && !isRequeued() ? () => overwriteFolder(out, request) : undefined,
   };
 }
 
@@ -210,7 +199,8 @@ function ofCommand(flags: LaunchFlags, command: readonly string[]) {
   const must =
     "--out must name the folder to which the command writes checkpoints, or --max-restarts be 0";
   ensure(out !== undefined || maxRestarts === 0, "launch", must, "neither");
-  return { ranks, command, isTrain: false, out, stallMs: STALL_MS, resume: [], chosen: [] };
+  const none = { resume: [], chosen: [], overwrite: undefined };
+  return { ranks, command, isTrain: false, out, stallMs: STALL_MS, ...none };
 }
 
 /** Returns the command line that runs a command of this program. */

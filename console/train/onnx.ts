@@ -22,7 +22,6 @@ import {
   assertInput,
   describeOnnx,
   modelFields,
-  type OnnxDescription,
 } from "../../kernels/internal.ts";
 import { checkFile } from "../command.ts";
 import { ensure, quoted } from "../terminal.ts";
@@ -91,16 +90,7 @@ function neutral(spec: TensorSpec): HostArray {
 const sizeOf = (shape: readonly number[]) => shape.reduce((product, size) => product * size, 1);
 
 /** An ONNX file, read once so that the hash is of the trained bytes. */
-export interface OnnxFile extends OnnxDescription {
-  /** Path as given by the user. */
-  readonly path: string;
-  /** Name of the model: the file name, valid as a folder name. */
-  readonly name: string;
-  /** `sha256-` and the base64 hash of its bytes. */
-  readonly integrity: string;
-  /** Its bytes. */
-  readonly content: Uint8Array;
-}
+export type OnnxFile = ReturnType<typeof readOnnxFile>;
 
 /** Largest size of a protobuf message, in bytes. */
 const BYTES_MAX = 2 ** 31 - 1;
@@ -119,11 +109,12 @@ export function refuseOnnxFile(cannot: string, model: string): void {
  *
  * @throws {TypeError} {@linkcode RangeError} when it cannot be read or is not an ONNX file.
  */
-export function readOnnxFile(path: string): OnnxFile {
+export function readOnnxFile(path: string) {
   checkFile("model", path, BYTES_MAX);
   const content = Deno.readFileSync(path);
   const integrity = `sha256-${createHash("sha256").update(content).digest("base64")}`;
   const stem = basename(path).replace(/\.onnx$/i, "");
+  // Valid as the name of a folder, too.
   const name = stem.replace(/[^\w.-]/g, "_").replace(/^\W+/, "").slice(0, 64) || "model";
   return { path, name, integrity, content, ...describeOnnx(content) };
 }

@@ -115,8 +115,6 @@ const aligned = (
   columns,
 ) => /** @type {uPlotModule.AlignedData} */ (/** @type {unknown} */ (columns));
 
-const COMMAS = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
-
 /**
  * Opens the charts.
  *
@@ -240,7 +238,7 @@ function describeAt({ curves }, [steps = [], ...columns], at) {
     const found = at ?? column.findLastIndex((value) => typeof value === "number");
     const value = column[found], { label = "" } = curves[i] ?? {};
     if (typeof value !== "number" || (at === undefined && label === "each step")) return [];
-    const text = value >= 1e4 && value < 1e9 ? COMMAS.format(value) : short(value);
+    const text = value >= 1e4 && value < 1e9 ? whole(value) : short(value);
     return [label ? `${label} ${text}` : text];
   });
   const step = at === undefined ? "" : `step ${whole(steps[at] ?? undefined)}: `;
@@ -351,7 +349,7 @@ const isAlone = (plot) => plot.data[0].length < 3;
 const shortOrNone = (value) => value === null ? "" : short(value);
 
 /** @type {(value: number) => string} */
-const wholeOnly = (value) => Number.isInteger(value) ? COMMAS.format(value) : "";
+const wholeOnly = (value) => Number.isInteger(value) ? whole(value) : "";
 
 /**
  * Moves the cursor between points with the arrow keys.

@@ -259,6 +259,8 @@ interface WatchedRun extends Workload {
 
 const EVERY_MS = 200;
 
+const CLI = "../cli.ts";
+
 /**
  * Trains, with a checkpoint at the end. Linux only, as other systems do not show the memory of
  * processes.
@@ -282,7 +284,7 @@ export async function trainWatched({ config, microBatch, microBatches, steps, fl
     };
     const child = new Deno.Command(Deno.execPath(), {
       args: [
-        ...["run", "-A", "--no-check", new URL("../cli.ts", import.meta.url).href],
+        ...["run", "-A", "--no-check", new URL(CLI, import.meta.url).href],
         ...["train", "--json", "--memory", "--tokens", tokens, "--out", `${folder}/run`],
         ...Object.entries(sizes).map(([name, size]) => `--${name}=${size}`),
         ...flags,

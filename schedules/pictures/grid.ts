@@ -191,17 +191,13 @@ export function formatTable(
   rows: readonly (readonly string[])[],
   { left = [0], firstWidthMax = Infinity }: TableOptions = {},
 ): string[] {
-  // There may be more rows than a call can have arguments.
-  const columns = rows.reduce((most, row) => Math.max(most, row.length), 0);
   const isBroken = (cell: string, i: number) => i === 0 && cell.length > firstWidthMax;
-  const widths = Array.from(
-    { length: columns },
-    (_, i) =>
-      rows.reduce(
-        (most, row) => isBroken(row[0]!, i) ? most : Math.max(most, row[i]?.length ?? 0),
-        0,
-      ),
-  );
+  const widths: number[] = [];
+  for (const row of rows) {
+    for (const [i, cell] of row.entries()) {
+      widths[i] = Math.max(widths[i] ?? 0, isBroken(row[0]!, i) ? 0 : cell.length);
+    }
+  }
   const pad = (cell: string, i: number) =>
     left.includes(i) ? cell.padEnd(widths[i]!) : cell.padStart(widths[i]!);
   return rows.flatMap((row) => {

@@ -5,7 +5,6 @@
  */
 
 import type { RunOptions } from "../actors/options/train_options.ts";
-import type { StepRequest } from "../actors/pipeline/step.ts";
 import { openPipeline } from "../actors/run/pipeline.ts";
 import { prepareRun } from "../actors/run/prepare.ts";
 import { openSerial } from "../actors/run/serial.ts";
@@ -131,13 +130,6 @@ export function benchBatches(count: number, seed = 1, workload: Workload = SMALL
 /** A learning rate with which no run diverges. */
 export const LEARNING_RATE = 1e-4;
 
-/** Returns the request of a step. */
-export function stepRequest(step: number, microBatches: readonly TokenBatch[]): StepRequest {
-  const predictions = microBatches.reduce((sum, { targets }) => sum + targets.length, 0);
-  const rates = { learningRate: LEARNING_RATE, lossScale: 1 };
-  return { step, update: step, microBatches, predictions, ...rates };
-}
-
 /** Options of an engine. */
 export interface BenchRun {
   readonly device: DeviceName;
@@ -175,13 +167,16 @@ export async function openBenchEngine(run: BenchRun) {
     trace: isTraced,
     ...more,
   });
-  const micro = benchBatches(prepared.microBatches, 1, workload);
+  const batches = benchBatches(prepared.microBatches, 1, workload);
+  const predictions = prepared.microBatches * tokensOf(workload);
+  const request = { microBatches: batches, predictions, learningRate: LEARNING_RATE, lossScale: 1 };
   const engine = workers === 0
     ? await openSerial(prepared)
     : await openPipeline(prepared, "worker");
   let steps = 0;
   const outcome = async () => {
-    const result = await engine.step(stepRequest(++steps, micro));
+    steps++;
+    const result = await engine.step({ ...request, step: steps, update: steps });
     if (!result.isCommitted) throw new Error(`Cannot measure step ${steps}: it must be finite`);
     return result;
   };
@@ -193,7 +188,7 @@ export async function openBenchEngine(run: BenchRun) {
     async step() {
       const { losses } = await outcome();
       const sum = losses.reduce((all, one) => all + one.reduce((part, x) => part + x, 0), 0);
-      return sum / micro.reduce((count, { targets }) => count + targets.length, 0);
+      return sum / predictions;
     },
     [Symbol.asyncDispose]: () => engine.close(),
   };

@@ -7,6 +7,7 @@
 import { join } from "node:path";
 import { type GapKind, readStep, type WorkerTimeline } from "../../actors/run/timeline.ts";
 import type { TracedAction } from "../../actors/pipeline/step.ts";
+import { isObject } from "../../actors/options/file_schema.ts";
 import { WORKERS_MAX } from "../../actors/options/limits.ts";
 import { checkInputFile, inputFileProblem, resultOr } from "../../kernels/internal.ts";
 import { formatTable } from "../../schedules/pictures/grid.ts";
@@ -184,8 +185,8 @@ function* eventsOf(path: string): Generator<Values, void> {
 }
 
 function parse(line: string): Values | undefined {
-  const value = resultOr(() => JSON.parse(line), undefined);
-  return typeof value === "object" && !Array.isArray(value) ? value ?? undefined : undefined;
+  const value: unknown = resultOr(() => JSON.parse(line), undefined);
+  return isObject(value) ? value : undefined;
 }
 
 function* linesOf(path: string): Generator<string, void> {

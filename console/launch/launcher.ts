@@ -30,6 +30,25 @@ export interface LineFilter {
   readonly death: Death | undefined;
 }
 
+/**
+ * Opens a filter, which passes every line and finds no death by default.
+ *
+ * @param take returns the lines to print now; calls `die` if it finds a death.
+ */
+function openFilter(
+  take: (line: string, die: (death: Death) => void) => readonly string[] = (line) => [line],
+  rest: () => readonly string[] = () => [],
+): LineFilter {
+  let death: Death | undefined;
+  return {
+    take: (line) => take(line, (found) => death ??= found),
+    rest,
+    get death() {
+      return death;
+    },
+  };
+}
+
 /** The start of hydra's final report on standard output: a ruler and a title. */
 const HYDRA_RULER = /^={60,}$/, HYDRA_TITLE = /^= +BAD TERMINATION/;
 
@@ -72,34 +91,16 @@ const OPEN_MPI_RULER = /^-{60,}$/;
 
 /** Filters standard error of Open MPI, which reports deaths and the abort between rulers. */
 export function openMpiErrors(): LineFilter {
-  let block: string[] | undefined, death: Death | undefined;
-  const end = (lines: readonly string[]): readonly string[] => {
-    const text = lines.join("\n"), found = openMpiDeath(text);
-    death ??= found;
-    return found || /job has been aborted/.test(text) ? [] : lines;
-  };
-  return {
-    take(line) {
-      if (OPEN_MPI_RULER.test(line)) {
-        if (!block) block = [line];
-        else {
-          const whole = [...block, line];
-          block = undefined;
-          return end(whole);
-        }
-      } else if (block) block.push(line);
-      else return [line];
-      return [];
-    },
-    rest() {
-      const lines = block ?? [];
-      block = undefined;
-      return lines;
-    },
-    get death() {
-      return death;
-    },
-  };
+  const block: string[] = [];
+  return openFilter((line, die) => {
+    const isRuler = OPEN_MPI_RULER.test(line), isEnd = isRuler && block.length > 0;
+    if (block.length === 0 && !isRuler) return [line];
+    block.push(line);
+    if (!isEnd) return [];
+    const lines = block.splice(0), text = lines.join("\n"), death = openMpiDeath(text);
+    if (death) die(death);
+    return death || /job has been aborted/.test(text) ? [] : lines;
+  }, () => block.splice(0));
 }
 
 function openMpiDeath(text: string): Death | undefined {
@@ -115,32 +116,15 @@ function openMpiDeath(text: string): Death | undefined {
 }
 
 /** Filters standard error of Slurm's srun, which reports each failed task in one line. */
-export function srunErrors(): LineFilter {
-  let death: Death | undefined;
-  return {
-    take(line) {
-      const [, host, task, how] = /^srun: error: (\S+): tasks? (\d+)[\d,-]*: (.+)$/.exec(line) ??
-        [];
-      if (task !== undefined) {
-        const [, code] = /^Exited with exit code (\d+)/.exec(how!) ?? [];
-        const way = code === undefined ? { signal: how! } : { code: Number(code) };
-        death ??= { rank: Number(task), host: host!, ...way };
-      }
-      return [line];
-    },
-    rest: () => [],
-    get death() {
-      return death;
-    },
-  };
-}
-
-/** Passes every line and finds no death. */
-const allLines = (): LineFilter => ({
-  take: (line) => [line],
-  rest: () => [],
-  death: undefined,
-});
+export const srunErrors = (): LineFilter =>
+  openFilter((line, die) => {
+    const [, host, task, how] = /^srun: error: (\S+): tasks? (\d+)[\d,-]*: (.+)$/.exec(line) ?? [];
+    if (task === undefined) return [line];
+    const [, code] = /^Exited with exit code (\d+)/.exec(how!) ?? [];
+    const way = code === undefined ? { signal: how! } : { code: Number(code) };
+    die({ rank: Number(task), host: host!, ...way });
+    return [line];
+  });
 
 /** A host with its number of ranks. */
 interface Host {
@@ -343,7 +327,7 @@ const MPIS = {
     /** The PMI plugin of Slurm by which ranks find each other. */
     pmi: "pmi2",
     line: hydraLine,
-    filters: () => ({ stdout: hydraOutput(), stderr: allLines() }),
+    filters: () => ({ stdout: hydraOutput(), stderr: openFilter() }),
   },
   openmpi: {
     title: "Open MPI",
@@ -351,7 +335,7 @@ const MPIS = {
     debianPackage: "openmpi-bin",
     pmi: "pmix",
     line: openMpiLine,
-    filters: () => ({ stdout: allLines(), stderr: openMpiErrors() }),
+    filters: () => ({ stdout: openFilter(), stderr: openMpiErrors() }),
   },
 } as const;
 
@@ -417,7 +401,7 @@ export async function findLauncher(flags: LaunchFlags): Promise<Launcher> {
       mpi,
       version: "srun",
       line: (job) => srunLine(MPIS[mpi].pmi, job),
-      filters: () => ({ stdout: allLines(), stderr: srunErrors() }),
+      filters: () => ({ stdout: openFilter(), stderr: srunErrors() }),
     };
   }
   const { name: mpi, command, version } = await findMpi(flags.mpi), { line, filters } = MPIS[mpi];

@@ -171,10 +171,8 @@ export function inputHandlers(
       const action = { kind: "F", stage: 0, microBatch } as const, at = activity.arrival();
       if (!slicing) return arrive(worker, action, { fields, at });
       for (const part of cutInto(slicing.slices)) {
-        arrive(worker, { ...action, part }, {
-          fields: sliceBatch(fields, slicing, part.index),
-          at,
-        });
+        const own = sliceBatch(fields, slicing, part.index);
+        arrive(worker, { ...action, part }, { fields: own, at });
       }
     },
     Activation({ stage, microBatch, part, tensor, fields, isEvaluation }) {

@@ -186,12 +186,8 @@ function addByNetwork(
   { chunk, from: rank, slice, values }: ReduceMessage,
 ): void {
   const isHalf = values instanceof Float16Array;
-  const addend = {
-    group: stage,
-    member: rank,
-    values: isHalf ? new Float32Array(values) : values!,
-  };
-  ctx.allReduce(addend, (sums) => {
+  const own = isHalf ? new Float32Array(values) : values!;
+  ctx.allReduce({ group: stage, member: rank, values: own }, (sums) => {
     const values = isHalf ? new Float16Array(sums) : sums;
     const part: ReduceMessage = { chunk, phase: "gather", from: rank, slice, values };
     return { type: "ReducePart", round, stage, rank, part };

@@ -103,10 +103,8 @@ function leastStepEndMs({ schedule, stages, closing, network, replicas = 1 }: St
 export function leastBytes({ schedule, stages }: StepModel): number {
   return Math.max(...schedule.placement.map((held, worker) => {
     const memory = held.map(({ stage }) => stages[stage]!.memory);
-    const fixed = heldBytes(
-      memory.map((one) => one ?? { keptBytes: 0 }),
-      schedule.weightVersions[worker] ?? 1,
-    );
+    const known = memory.map((one) => one ?? { keptBytes: 0 });
+    const fixed = heldBytes(known, schedule.weightVersions[worker] ?? 1);
     const kept = memory.map((one) => (one?.keptBytes ?? 0) + (one?.workBytes ?? 0));
     // Each half of a micro-batch keeps one half.
     return fixed + Math.max(...kept) / 2;
@@ -423,10 +421,8 @@ export function openForecast(profile: Profile, options: ForecastOptions): Foreca
       const { replicas, precision } = candidate, { halves, model } = leastOf(candidate);
       const atOnce = replicas * schedule.workers, key = `${schedule.stages} ${halves} ${atOnce}`;
       const how = { halves, precision, optimizer, once: costs.once(atOnce) };
-      const stages = model.stages.getOrInsertComputed(
-        key,
-        () => leastStages(model, schedule.stages, how),
-      );
+      const make = () => leastStages(model, schedule.stages, how);
+      const stages = model.stages.getOrInsertComputed(key, make);
       return { schedule, replicas, stages, network, closing: {} };
     },
     bytes: (candidate, schedule) =>

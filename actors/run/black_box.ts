@@ -539,21 +539,15 @@ export function readBlackBox(path: string): BlackBox {
       const at = slotAt(layout, actor, slot);
       return readSlot(bytes.subarray(at, at + layout.slotBytes), slot, workers);
     });
-    last.set(
-      actorId(actor),
-      slots.sort(([a], [b]) => (a?.segment ?? -1) - (b?.segment ?? -1)).flat(),
-    );
+    const inOrder = slots.sort(([a], [b]) => (a?.segment ?? -1) - (b?.segment ?? -1));
+    last.set(actorId(actor), inOrder.flat());
   }
   const [step, since] = new Float64Array(bytes.slice(START_AT, LENGTH_AT).buffer);
   if (!Number.isSafeInteger(step) || !Number.isSafeInteger(since)) {
     throw refuse("its first step must be a whole number", step);
   }
-  return {
-    facts,
-    start: since === 0 ? undefined : { step: step!, since: since! - 1 },
-    records,
-    last,
-  };
+  const start = since === 0 ? undefined : { step: step!, since: since! - 1 };
+  return { facts, start, records, last };
 }
 
 /** Limits of the values in a head. */

@@ -91,14 +91,11 @@ export function withJobs(given: TrainOptions): TrainOptions & Pick<RunOptions, "
     const folded = name.toLowerCase(); // some file systems ignore case
     const isName = NAME.test(name) && !stepFolder(folded) && !FILES.includes(folded);
     ensure(isName, "a name must be that of a folder", JSON.stringify(name));
-    const before = known.slice(0, i), isRead = before.some((one) => one.data === data);
+    const before = known.slice(0, i), isShared = before.some((one) => one.data === data);
     const isNew = before.every((one) => one.name.toLowerCase() !== folded);
     ensure(isNew, "names must differ, ignoring case", `${name} twice`);
-    ensure(
-      !isRead || !("next" in data),
-      "an iterator must be the data of one job",
-      `that of ${name}`,
-    );
+    const isReadTwice = isShared && "next" in data;
+    ensure(!isReadTwice, "an iterator must be the data of one job", `that of ${name}`);
     ensure(steps !== undefined, "steps must be given, of the run or of each job", none);
     const has = (job.lora ?? job.adapter ?? given.lora) !== undefined;
     ensure(has, "lora must be given, of the run or of each job", none);

@@ -136,12 +136,8 @@ export async function loadModel(
         const isList = Symbol.iterator in Object(batches), received = typeof batches;
         const must = "micro-batches must be a list, such as rows.inOrder(8)";
         assertInput(isList, `evaluate ${name}`, must, received, TypeError);
-        losses ??= openPredictor(
-          opened,
-          async (samples) => (await modelFor(samples)).layers,
-          weights,
-          ties,
-        );
+        const trained = async (samples: number) => (await modelFor(samples)).layers;
+        losses ??= openPredictor(opened, trained, weights, ties);
         const measure = await losses;
         // A sample may have several losses, as of the tokens of a text.
         if (typeof each === "number") ofRow ??= each / lossesOf(one);

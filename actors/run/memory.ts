@@ -315,11 +315,8 @@ export function planRunMemory(options: RunMemoryOptions): RunMemory {
   const supervisor = planSupervisor(options);
   const stages = totalMemory(memory);
   const actors = workers.reduce((sum, one) => sum + actorBytes(one), 0);
-  return {
-    workers,
-    supervisor,
-    totalBytes: replicas * (stages + actors) + actorBytes(supervisor),
-  };
+  const totals = replicas * (stages + actors) + actorBytes(supervisor);
+  return { workers, supervisor, totalBytes: totals };
 }
 
 /** All bytes of an actor. */

@@ -53,10 +53,8 @@ const precisions = (devices: RunDevices): Change[] =>
 
 /** Changes that keep the micro-batch, from the cheapest in time to the most expensive. */
 function changesOfMemory({ compiled, schedule, devices }: LargeRun): Change[] {
-  const recomputeInterval = bestRecomputeInterval(
-    countBlocks(compiled.model.layers),
-    schedule.workers,
-  );
+  const blocks = countBlocks(compiled.model.layers);
+  const recomputeInterval = bestRecomputeInterval(blocks, schedule.workers);
   const offload: Change[] = DEVICES[devices[0].name].hasOwnMemory
     ? [{ flags: "--offload", options: { offload: true } }]
     : [];

@@ -114,10 +114,8 @@ export class Retries {
   failed({ lost }: WorkerLostError): number {
     const { retries, canKill, now = () => performance.now() } = this.options;
     const { worker, message, kind, isWedged } = lost;
-    const waitMs = this.#workers.getOrInsertComputed(
-      worker,
-      () => countRestarts({ intensity: retries, ...LIMITS }),
-    ).failed(now());
+    const count = () => countRestarts({ intensity: retries, ...LIMITS });
+    const waitMs = this.#workers.getOrInsertComputed(worker, count).failed(now());
     // A handler that throws twice at the same action would throw again.
     const isSame = kind !== "exit" && message === this.#lastMessage;
     this.#lastMessage = message;
@@ -126,11 +124,8 @@ export class Retries {
     const ended = { ...lost, isWedged: false };
     if (retries === 0 || isSame) throw new WorkerLostError(ended);
     if (waitMs !== undefined) return waitMs;
-    throw new WorkerLostError({
-      ...ended,
-      message:
-        `Cannot continue: ${worker} may fail at most ${retries} times in ten minutes, and failed again; ${message}`,
-    });
+    const must = `${worker} may fail at most ${retries} times in ten minutes, and failed again`;
+    throw new WorkerLostError({ ...ended, message: `Cannot continue: ${must}; ${message}` });
   }
 
   /** Notes progress: work that is not a repetition. */

@@ -155,17 +155,14 @@ export function openBlackBox(
 ): OpenBlackBox | undefined {
   const { out, blackBox, schedule, runtime, reduce, link, journal, system, replicas, resume } = run;
   if (blackBox === 0) return undefined;
+  const isOwn = !(link ?? journal ?? system);
   const problem = [
     [args, "the run must be one of troupe train, which repeats it", "a script"],
     [out !== undefined, "the run must have a folder", "none"],
     [["workers", "local"].includes(runtime), "the runtime must be workers or local", runtime],
     [schedule.updates === "flush", "the schedule must have a flush", schedule.name],
     [reduce === "deterministic", "reduce must be deterministic", reduce],
-    [
-      !(link ?? journal ?? system),
-      "there must be no emulated link, journal or given system",
-      "one",
-    ],
+    [isOwn, "there must be no emulated link, journal or given system", "one"],
   ].find(([isMet]) => !isMet);
   if (problem && blackBox === undefined) return undefined;
   if (problem) throw refusal("keep a black box", `${problem[1]}`, problem[2]);

@@ -117,6 +117,7 @@ class SerialEngine implements Engine {
   /** Leaves the sum of all copies in the gradients. */
   async #sumGradients(request: StepRequest) {
     const { microBatches, lossScale, predictions } = request, options = this.options;
+    const scale = lossScale / predictions;
     const { shares } = shareStep(options, microBatches.length);
     const { dropout } = dropoutOf(options, request);
     const { kernels } = this.#whole, pipes = pipelineCount(options.schedule);
@@ -128,12 +129,7 @@ class SerialEngine implements Engine {
       for (let pipe = 0; pipe < pipes; pipe++) {
         for (const [m] of pipeOf.entries().filter(([, one]) => one === pipe)) {
           const id = first + m, key = dropout && { ...dropout, microBatch: id };
-          losses[id] = await this.#runMicroBatch(
-            { m, id },
-            microBatches[id]!,
-            lossScale / predictions,
-            key,
-          );
+          losses[id] = await this.#runMicroBatch({ m, id }, microBatches[id]!, scale, key);
         }
         isSafe &&= await kernels.checkGradients(addends);
         if (copyCount === 1) continue;

@@ -62,12 +62,8 @@ export class MpiConnector implements PeerConnector {
 
   connect(_: number, address: unknown, receive: (frame: unknown) => void): PeerReceiver {
     const to = address as InvitationAddress, { isolate, invitation } = to;
-    const one: Receiving = {
-      receive,
-      early: [],
-      isHeard: undefined,
-      ended: Promise.withResolvers(),
-    };
+    const ended = Promise.withResolvers<void>();
+    const one: Receiving = { receive, early: [], isHeard: undefined, ended };
     this.#receiving.set(isolate, one);
     this.#send(to, { kind: "connected", from: this.own, invitation });
     const hear = (isHeard: boolean) => {

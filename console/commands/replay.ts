@@ -16,7 +16,6 @@ import {
   objectOf,
   text as shortText,
 } from "../../actors/options/file_schema.ts";
-import { commandLine } from "../../actors/options/limits.ts";
 import { isBlackBox } from "../../actors/run/black_box.ts";
 import { TRAINING_ACTORS } from "../../actors/run/run_journal.ts";
 import type { ActorSpec, Message } from "../../actors/runtime/mod.ts";
@@ -38,7 +37,7 @@ import { formatTable } from "../../schedules/pictures/grid.ts";
 import { COMMON_FLAGS, DASHBOARD_FLAGS, type Flags, type GivenFlags } from "../flag.ts";
 import { parseFlags, rawArguments } from "../parse.ts";
 import { ensure, inOneLine, print, quietly } from "../terminal.ts";
-import { shellWord } from "../train/data_files.ts";
+import { untrusted } from "../train/data_files.ts";
 import { TRAIN_FLAGS } from "../train/flags.ts";
 import { TRAIN_MODULE, trainCommand } from "../train/train.ts";
 import { checkCount, checkWord, type Command, defineCommand } from "./common.ts";
@@ -469,15 +468,12 @@ function isModule(name: string, value: string | true | undefined): boolean {
 }
 
 /** Returns the error of a file that the run read and the user did not name. */
-function unnamed(flag: string, file: string, journal: string, given: NamedFiles): TypeError {
+function unnamed(flag: string, file: string, journal: string, given: NamedFiles): Error {
   const named = Object.entries(given).filter(([, value]) => typeof value === "string");
   const words = [...named as [string, string][], [flag, file] as const]
-    .flatMap(([name, value]) => [`--${name}`, shellWord(value)]);
-  return new TypeError(
-    `Cannot replay: --${flag} must name the file that the run read, because a journal opens no file, ` +
-      "received none; if you trust it, type: " +
-      commandLine("replay", shellWord(journal), ...words),
-  );
+    .flatMap(([name, value]) => [`--${name}`, value]);
+  const must = `--${flag} must name the file that the run read, because a journal opens no file`;
+  return untrusted("replay", must, "replay", [journal, ...words]);
 }
 
 /** Returns the error of a file that the user named and the run did not read. */

@@ -210,48 +210,49 @@ export function checkSameFiles(
   args: readonly string[],
   announce: (line: string) => void,
 ): void {
-  const from = `Cannot ${doing} ${before.path}`;
+  const cannot = `${doing} ${before.path}`;
   for (const [flag, { path, sha256 }] of keptFiles(before, doing)) {
     const file = files[flag];
     if (!file && flag === "schedule-file" && given.schedule !== undefined) continue;
-    if (!file) throw unnamed(from, flag, path, args);
+    if (!file) throw unnamed(cannot, flag, path, args);
     if (sha256 === undefined) {
       announce(
         `${before.path} does not say what its ${flag} held: ${file.path} is taken unseen.`,
       );
-    } else if (sha256 !== file.sha256) {
-      throw new RangeError(
-        `${from}: --${flag} must name the file that its run read, with SHA-256 ${sha256}, received ${
-          quoted(file.path)
-        } with ${file.sha256}${
-          doing === "resume from" ? "; to learn from other data, begin a run with --weights" : ""
-        }`,
-      );
-    } else if (flag === "tokens" && tokenBytesOf(path) !== tokenBytesOf(file.path)) {
-      throw new RangeError(
-        `${from}: --tokens must name ids of ${
-          8 * tokenBytesOf(path)
-        } bits, which end in .u32 if it is 32, received ${quoted(file.path)}`,
-      );
+      continue;
     }
+    const must = `--${flag} must name the file that its run read, with SHA-256 ${sha256}`;
+    const remedy = doing === "resume from"
+      ? "; to learn from other data, begin a run with --weights"
+      : "";
+    const received = `${quoted(file.path)} with ${file.sha256}${remedy}`;
+    ensure(sha256 === file.sha256, cannot, must, received, RangeError);
+    const bytes = tokenBytesOf(path), isSame = bytes === tokenBytesOf(file.path);
+    const sized = `--tokens must name ids of ${8 * bytes} bits, which end in .u32 if it is 32`;
+    ensure(flag !== "tokens" || isSame, cannot, sized, quoted(file.path), RangeError);
   }
   if (doing === "resume from") return;
   for (const [flag, path] of Object.entries(keptStarts(before.config))) {
     const named = given[flag as keyof KeptStarts];
-    if (named === undefined) throw unnamed(from, flag, path!, args);
+    if (named === undefined) throw unnamed(cannot, flag, path!, args);
     announce(`${before.path} does not say what its ${flag} held: ${named} is taken unseen.`);
   }
 }
 
-function unnamed(from: string, flag: string, path: string, args: readonly string[]): TypeError {
+function unnamed(cannot: string, flag: string, path: string, args: readonly string[]): Error {
   const shown = path.length > PATH_SHOWN_MAX ? "FILE" : path;
-  const command = [...withoutData(args), `--${flag}`, shown].map(shellWord).join(" ");
-  return new TypeError(
-    `${from}: --${flag} must name the file that its run read, because a file may not open another, received none; if you trust it, type: ${
-      commandLine("train", command)
-    }`,
-  );
+  const must = `--${flag} must name the file that its run read, because a file may not open another`;
+  return untrusted(cannot, must, "train", [...withoutData(args), `--${flag}`, shown]);
 }
+
+/** Returns the error of an input that must be typed, with the command line that does so. */
+export const untrusted = (cannot: string, must: string, name: string, words: readonly string[]) =>
+  refusal(
+    cannot,
+    must,
+    `none; if you trust it, type: ${commandLine(name, ...words.map(shellWord))}`,
+    TypeError,
+  );
 
 /** Removes the data flags from arguments. */
 function withoutData(args: readonly string[]): string[] {

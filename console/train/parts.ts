@@ -8,7 +8,7 @@
 
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
-import { commandLine, readGroups, readLora } from "../../actors/options/limits.ts";
+import { readGroups, readLora } from "../../actors/options/limits.ts";
 import type { ModelComponent } from "../../actors/options/model_definition.ts";
 import type { TrainOptions } from "../../actors/options/train_options.ts";
 import { TRAIN } from "../../actors/options/train_table.ts";
@@ -31,7 +31,7 @@ import { parseTokenizer, type TokenizerName } from "../../kernels/mod.ts";
 import { scheduleOptionsOf } from "../commands/schedule_flags.ts";
 import { optionsOfFlags } from "../flag.ts";
 import { ensure, inOneLine, printError, quoted } from "../terminal.ts";
-import { shellWord } from "./data_files.ts";
+import { untrusted } from "./data_files.ts";
 import {
   INHERITED_FLAGS,
   noteReads,
@@ -167,31 +167,24 @@ function checkSameComponent({ before, given, typed }: TrainRequest, found: Found
   // A resumed run may have another supervisor.
   if (kind === "supervisor" && doing === "resume from") return;
   const kept = readKept(before, kind), isGiven = given.includes(kind);
-  const cannot = `Cannot ${doing} ${path}: --${kind} must name`;
-  const received = `received ${quoted(found.name)}, ${found.from} with hash ${found.integrity}`;
+  const cannot = `${doing} ${path}`, must = `--${kind} must name`;
+  const received = `${quoted(found.name)}, ${found.from} with hash ${found.integrity}`;
   if (!kept) {
     const isFixed = kind === "model" && doing === "resume from";
-    if (found.isBuiltIn || (isGiven && !isFixed)) return;
     const { [kind]: own } = (config.flags ?? {}) as Record<string, unknown>;
-    throw new RangeError(
-      `${cannot} what its run used, the ${own ?? found.name} that comes with Troupe, ${received}`,
-    );
+    const ours = `${must} what its run used, the ${own ?? found.name} that comes with Troupe`;
+    ensure(found.isBuiltIn || (isGiven && !isFixed), cannot, ours, received, RangeError);
+    return;
   }
-  const what = `the ${isOnnxFile(kept.name) ? "file" : "module"} that its run used`;
+  const isFile = isOnnxFile(kept.name), what = isFile ? "file" : "module";
+  const same = `${must} the ${what} that its run used`;
   if (!isGiven) {
-    const command = [...typed, `--${kind}`, kept.name].map(shellWord).join(" ");
-    throw new TypeError(
-      `${cannot} ${what}, because a file may not ${
-        isOnnxFile(kept.name) ? "open another" : "import one"
-      }, received none; if you trust it, type: ${commandLine("train", command)}`,
-    );
+    const why = `because a file may not ${isFile ? "open another" : "import one"}`;
+    throw untrusted(cannot, `${same}, ${why}`, "train", [...typed, `--${kind}`, kept.name]);
   }
-  if (found.integrity === kept.integrity) return;
-  throw new RangeError(
-    `${cannot} ${what}, ${kept.from} with hash ${kept.integrity}, ${
-      found.isBuiltIn ? `received ${quoted(found.name)}, which comes with Troupe` : received
-    }`,
-  );
+  const other = found.isBuiltIn ? `${quoted(found.name)}, which comes with Troupe` : received;
+  const hashed = `${same}, ${kept.from} with hash ${kept.integrity}`;
+  ensure(found.integrity === kept.integrity, cannot, hashed, other, RangeError);
 }
 
 /** Largest number of characters of a module's text in a checkpoint. */

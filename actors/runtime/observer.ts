@@ -23,47 +23,64 @@ const NUMBERS: ReadonlySet<object> = new Set(
 );
 
 /** Copies primitives, arrays, plain objects, maps and typed arrays; returns NOT_PLAIN for other
- * values. */
-function copyPlain(value: unknown, depth: number): unknown {
+ * values, and for an object or a buffer that comes twice. */
+function copyPlain(value: unknown, depth: number, seen: Set<object>): unknown {
   if (typeof value !== "object" || value === null) {
     return typeof value === "function" || typeof value === "symbol" ? NOT_PLAIN : value;
   }
-  if (depth === 0) return NOT_PLAIN;
-  if (Array.isArray(value)) {
-    const copy = new Array(value.length);
-    for (let index = 0; index < value.length; index++) {
-      const item = copyPlain(value[index], depth - 1);
-      if (item === NOT_PLAIN) return NOT_PLAIN;
-      copy[index] = item;
-    }
-    return copy;
-  }
+  if (depth === 0 || seen.has(value)) return NOT_PLAIN;
+  seen.add(value);
+  if (Array.isArray(value)) return copyArray(value, depth, seen);
   const prototype = Object.getPrototypeOf(value);
   if (prototype !== Object.prototype) {
-    if (NUMBERS.has(prototype)) return copyNumbers(value as Float32Array);
-    return prototype === Map.prototype ? copyMap(value as Map<unknown, unknown>, depth) : NOT_PLAIN;
+    if (NUMBERS.has(prototype)) return copyNumbers(value as Float32Array, seen);
+    return prototype === Map.prototype
+      ? copyMap(value as Map<unknown, unknown>, depth, seen)
+      : NOT_PLAIN;
   }
   const copy: Record<string, unknown> = {};
   for (const key of Object.keys(value)) {
-    const item = copyPlain((value as Record<string, unknown>)[key], depth - 1);
+    const item = copyPlain((value as Record<string, unknown>)[key], depth - 1, seen);
     if (item === NOT_PLAIN || key === "__proto__") return NOT_PLAIN;
     copy[key] = item;
   }
   return copy;
 }
 
-/** Copies an array that covers its whole buffer. For a part of a buffer, the platform copies the
- * whole buffer. */
-function copyNumbers(values: Float32Array): unknown {
-  const { buffer, byteLength } = values;
-  const isWhole = buffer instanceof ArrayBuffer && buffer.byteLength === byteLength;
-  return isWhole && !buffer.detached && !buffer.resizable ? values.slice() : NOT_PLAIN;
+/**
+ * Returns true if an array with these keys has neither holes nor named properties: indices precede
+ * other keys, so with as many keys as elements the last key shows that all are indices.
+ */
+export function isDense(keys: readonly string[], length: number): boolean {
+  return keys.length === length && (length === 0 || keys[length - 1] === `${length - 1}`);
 }
 
-function copyMap(map: Map<unknown, unknown>, depth: number): unknown {
+function copyArray(values: readonly unknown[], depth: number, seen: Set<object>): unknown {
+  const { length } = values;
+  if (!isDense(Object.keys(values), length)) return NOT_PLAIN;
+  const copy = new Array(length);
+  for (let index = 0; index < length; index++) {
+    const item = copyPlain(values[index], depth - 1, seen);
+    if (item === NOT_PLAIN) return NOT_PLAIN;
+    copy[index] = item;
+  }
+  return copy;
+}
+
+/** Copies an array that covers its whole buffer. For a part of a buffer, the platform copies the
+ * whole buffer. */
+function copyNumbers(values: Float32Array, seen: Set<object>): unknown {
+  const { buffer, byteLength } = values;
+  const isWhole = buffer instanceof ArrayBuffer && buffer.byteLength === byteLength;
+  if (!isWhole || buffer.detached || buffer.resizable || seen.has(buffer)) return NOT_PLAIN;
+  seen.add(buffer);
+  return values.slice();
+}
+
+function copyMap(map: Map<unknown, unknown>, depth: number, seen: Set<object>): unknown {
   const copy = new Map();
   for (const [key, value] of map) {
-    const ownKey = copyPlain(key, depth - 1), own = copyPlain(value, depth - 1);
+    const ownKey = copyPlain(key, depth - 1, seen), own = copyPlain(value, depth - 1, seen);
     if (ownKey === NOT_PLAIN || own === NOT_PLAIN) return NOT_PLAIN;
     copy.set(ownKey, own);
   }
@@ -103,7 +120,7 @@ export function snapshot<T>(value: T, transfer: readonly Transferable[] = []): T
   return cloning(() => {
     checkTransfer(transfer);
     if (areSmall(transfer)) {
-      const copy = copyPlain(value, MAX_DEPTH);
+      const copy = copyPlain(value, MAX_DEPTH, new Set());
       if (copy !== NOT_PLAIN) {
         for (const buffer of transfer) buffer.transfer(0);
         return copy as T;

@@ -8,7 +8,7 @@
  * @module
  */
 
-import { checkTransfer } from "../runtime/observer.ts";
+import { checkTransfer, isDense } from "../runtime/observer.ts";
 
 /** Tags of values. */
 const TAG = {
@@ -450,14 +450,11 @@ class ValueWriter {
 
   #array(value: readonly unknown[]): void {
     const keys = Object.keys(value);
-    // Indices precede other keys, so with as many keys as elements the last key shows that all are
-    // indices.
-    const last = `${keys.length - 1}`;
-    const isDense = keys.length === value.length && (keys.length === 0 || keys.at(-1) === last);
+    const hasAll = isDense(keys, value.length);
     this.#note(value);
-    this.#byte(isDense ? TAG.array : TAG.sparseArray);
+    this.#byte(hasAll ? TAG.array : TAG.sparseArray);
     this.#varint(value.length);
-    if (!isDense) return this.#entries(value as unknown as Record<string, unknown>, keys);
+    if (!hasAll) return this.#entries(value as unknown as Record<string, unknown>, keys);
     for (const item of value) this.#value(item);
   }
 

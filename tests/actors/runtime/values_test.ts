@@ -92,6 +92,12 @@ for (const [way, copy] of Object.entries(COPIES)) {
     assert.equal(ints.buffer, bytes.buffer);
     assert.notEqual(ints.buffer, buffer);
     assert.equal(doubles.buffer, part.buffer);
+    // None of these is in itself.
+    const plain = copy({ one: shared, other: new Map([[1, shared]]), views: [large, large] });
+    assert.equal(plain.other.get(1), plain.one);
+    assert.equal(plain.views[1], plain.views[0]);
+    const [all, same] = copy([large, new Uint8Array(large.buffer)]) as [Float64Array, Uint8Array];
+    assert.equal(all.buffer, same.buffer);
   });
 
   Deno.test(`${way}: buffers that move are the sender's no longer, in any company`, () => {
@@ -174,9 +180,13 @@ Deno.test("a snapshot equals the platform's own clone, of prototype keys and cla
   const cloneable = fc.anything({ ...types, withTypedArray: true, maxDepth: 8 });
   const strange = JSON.parse('{"__proto__": {"a": 1}}');
   const point = Object.assign(new (class Point {})(), { x: 1 });
+  const holed = Object.assign([1, , 3], { x: 1 }), sparse = Object.assign([], { 4e9: 1 });
   fc.assert(
-    fc.property(cloneable, (value) => assert.deepEqual(snapshot(value), structuredClone(value))),
-    { examples: [[strange], [point]] },
+    fc.property(
+      cloneable,
+      (value) => assert.deepStrictEqual(snapshot(value), structuredClone(value)),
+    ),
+    { examples: [[strange], [point], [[1, , 3]], [holed], [sparse]] },
   );
 });
 

@@ -58,14 +58,19 @@ export class VirtualClock implements Clock {
   advance(): boolean {
     if (this.next() === undefined) return false;
     const next = this.#timers.pop()!;
-    this.#now = next.at;
+    this.reach(next.at);
     next.fire();
     return true;
   }
 
+  /** Lets time pass up to a moment. */
+  reach(moment: number): void {
+    this.#now = Math.max(this.#now, moment);
+  }
+
   /** Lets time pass up to the limit, if no timer fires before. */
   reachLimit(): void {
-    if (this.limit < Infinity) this.#now = Math.max(this.#now, this.limit);
+    if (this.limit < Infinity) this.reach(this.limit);
   }
 
   /** Returns the moment of the next timer, if it is due by the limit. */

@@ -178,6 +178,7 @@ function actorByActor(steps: readonly StepRecord[]): Guide {
   const queues = Map.groupBy(played, ({ actor }) => actor);
   // If the program was killed, each isolate recorded steps up to its last flush.
   const isWhole = steps.some(({ actor, type }) => actor === "system" && type === "finish");
+  const begun = steps[0]?.t ?? 0;
   let runnable: readonly Candidate[] = [], n = 0;
   /** The recorded current step, and its number of clock readings so far. */
   let current: StepRecord | undefined, readings = 0;
@@ -207,6 +208,7 @@ function actorByActor(steps: readonly StepRecord[]): Guide {
       },
       // Readings of real clocks may be in messages, so they are repeated.
       reads: () => current?.reads?.[readings++],
+      time: () => current && current.t - begun,
     },
     check(step) {
       n = step.n + 1;

@@ -123,7 +123,10 @@ class SimulatedRun {
     this.#system = openSystem({
       seed,
       clock: {
-        after: clock.after,
+        after: options.strategy?.time
+          // Timers of the platform last whole milliseconds, at least one.
+          ? (delayMs, fire) => clock.after(Math.max(1, Math.trunc(delayMs)), fire)
+          : clock.after,
         advance: () => clock.advance(),
         now: () => options.strategy?.reads?.() ?? clock.now(),
       },
@@ -338,6 +341,7 @@ class SimulatedRun {
     const crash = this.#mode === "explore" && actor.state !== "stopping"
       ? this.#chooser.crashOf(actor.ref.id, recorder.steps)
       : undefined;
+    this.#clock.reach(this.options.strategy?.time?.() ?? 0);
     recorder.begins(actor, envelope, this.#clock.now());
     if (crash?.kind === "crash-before") {
       // The handler has not started, so the name of the last step does not apply.

@@ -101,6 +101,9 @@ export interface Strategy {
   readonly deviations?: readonly Deviation[] | undefined;
   /** Returns the running actor's next reading of the clock, if it is recorded. */
   reads?(): number | undefined;
+  /** Returns the time of the chosen step, if it is recorded, so that timers fire in the recorded
+   * order. */
+  time?(): number | undefined;
   /** Called at the end of a run: it failed, or no actor can continue. */
   end?(state: () => number): void;
 }

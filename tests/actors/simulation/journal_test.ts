@@ -2,6 +2,7 @@
 
 import { digestOf } from "../../../actors/simulation/digest.ts";
 import assert from "node:assert/strict";
+import { delay } from "@std/async/delay";
 import fc from "../../fast_check.ts";
 import {
   beginJournal,
@@ -358,6 +359,39 @@ Deno.test("messages may have the types of the runtime's work", async () => {
   const { steps, states } = await replayInbox(spec, journal);
   assert.deepEqual({ steps, states }, { steps: 7, states: 7 });
   await replayJournal(journal, ({ system }) => play(system));
+});
+
+Deno.test("timers of a real run fire in the recorded order", async () => {
+  const spec = plain(`(ctx) => {
+    const rung = [];
+    let end;
+    return {
+      Set({ delays }) {
+        for (const delay of delays) ctx.after(delay, { type: "Ring", delay });
+        ctx.reply();
+      },
+      Ring({ delay }) { if (rung.push(delay) === 5) end(rung); },
+      End() { end = ctx.deferReply(); },
+    };
+  }`);
+  const play = async (system: System, pause: () => Promise<unknown> | undefined) => {
+    const to = system.spawn(spec, undefined, { id: "clock" });
+    const rung = system.ask(to, { type: "End" });
+    for (const delays of [[40, 1.9, 1.1, 0], [20]]) {
+      await system.ask(to, { type: "Set", delays });
+      await pause();
+    }
+    return await rung;
+  };
+  let rung: unknown;
+  const journal = parseJournal(
+    await journalOf(async (path) => {
+      await using system = createSystem({ observer: await beginJournal({ path }) });
+      rung = await play(system, () => delay(30));
+    }),
+  );
+  const { value } = await replayJournal(journal, ({ system }) => play(system, () => undefined));
+  assert.deepEqual(value, rung);
 });
 
 Deno.test("without payloads an inbox cannot be replayed, and the error says so", async () => {

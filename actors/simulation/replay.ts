@@ -209,6 +209,7 @@ function actorByActor(steps: readonly StepRecord[]): Guide {
       // Readings of real clocks may be in messages, so they are repeated.
       reads: () => current?.reads?.[readings++],
       time: () => current && current.t - begun,
+      endMs: steps.reduce((end, { t }) => Math.max(end, t - begun), 0),
     },
     check(step) {
       n = step.n + 1;

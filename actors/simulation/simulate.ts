@@ -123,10 +123,12 @@ class SimulatedRun {
     this.#system = openSystem({
       seed,
       clock: {
-        after: options.strategy?.time
+        after: (delayMs, fire) => {
+          const { time, endMs = Infinity } = options.strategy ?? {};
           // Timers of the platform last whole milliseconds, at least one.
-          ? (delayMs, fire) => clock.after(Math.max(1, Math.trunc(delayMs)), fire)
-          : clock.after,
+          const ms = time ? Math.max(1, Math.trunc(delayMs)) : delayMs;
+          return clock.after(clock.now() + ms > endMs ? Infinity : ms, fire);
+        },
         advance: () => clock.advance(),
         now: () => options.strategy?.reads?.() ?? clock.now(),
       },

@@ -104,6 +104,8 @@ export interface Strategy {
   /** Returns the time of the chosen step, if it is recorded, so that timers fire in the recorded
    * order. */
   time?(): number | undefined;
+  /** The time of the last step, if it is recorded: later timers have not fired. */
+  readonly endMs?: number;
   /** Called at the end of a run: it failed, or no actor can continue. */
   end?(state: () => number): void;
 }

@@ -394,6 +394,29 @@ Deno.test("timers of a real run fire in the recorded order", async () => {
   assert.deepEqual(value, rung);
 });
 
+Deno.test("a question does not time out in a replay if a killed program has lost who answered", async () => {
+  const server = plain("(ctx) => ({ Read() { ctx.reply(1); } })");
+  const client = plain(`(ctx, to) => ({
+    async Ask() { ctx.reply(await ctx.ask(to, { type: "Read" })); },
+  })`);
+  const play = (system: System) => {
+    const to = system.spawn(server, undefined, { id: "server", isolate: "worker" });
+    const asker = system.spawn(client, to, { id: "client" });
+    return system.ask(asker, { type: "Ask" }, { timeoutMs: Infinity });
+  };
+  const text = await journalOf(async (path) => {
+    await using system = createSystem({ observer: await beginJournal({ path }) });
+    await play(system);
+  });
+  const lines = text.split("\n"), end = lines.findIndex((line) => line.includes("answer:Read"));
+  const kept = lines.slice(0, end + 1).filter((line) => !line.includes('"isolate":1,'));
+  const { steps } = await replayJournal(
+    parseJournal(`${kept.join("\n")}\n`),
+    ({ system }) => play(system),
+  );
+  assert.ok(steps >= 2);
+});
+
 Deno.test("without payloads an inbox cannot be replayed, and the error says so", async () => {
   const text = await journalOf(async (path) => {
     const { onStep, close } = await writeJournal({ path });

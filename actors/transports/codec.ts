@@ -80,10 +80,17 @@ const STRING_PART = 4096;
  * invalid.
  *
  * @param beside separate buffers that the value refers to by number; they become parts of it.
+ * @param maxObjects maximum number of objects: an empty map takes two bytes here, and a hundred times
+ * that in memory.
  * @throws {SyntaxError} when the bytes are not a value.
+ * @throws {RangeError} when there are more objects.
  */
-export function readValue(bytes: Uint8Array, beside: readonly ArrayBuffer[] = []): unknown {
-  const reader = new ValueReader(bytes, beside);
+export function readValue(
+  bytes: Uint8Array,
+  beside: readonly ArrayBuffer[] = [],
+  maxObjects = Infinity,
+): unknown {
+  const reader = new ValueReader(bytes, beside, maxObjects);
   const value = reader.value();
   if (reader.left > 0) throw unreadable(`${reader.left} bytes too many`);
   return value;
@@ -96,6 +103,7 @@ class ValueReader {
   constructor(
     private readonly bytes: Uint8Array,
     private readonly beside: readonly ArrayBuffer[],
+    private readonly maxObjects: number,
   ) {}
 
   get left(): number {
@@ -136,8 +144,10 @@ class ValueReader {
   };
 
   #note<T extends object>(value: T): T {
-    this.#objects.push(value);
-    return value;
+    if (this.#objects.push(value) <= this.maxObjects) return value;
+    throw new RangeError(
+      `Cannot read a value: it must have at most ${this.maxObjects} objects, received one more`,
+    );
   }
 
   #entries<T extends object>(target: T): T {

@@ -5,7 +5,7 @@
  */
 
 import { Ring } from "../runtime/mailbox.ts";
-import { decodeFrame, encodeFrame } from "./codec.ts";
+import { encodeFrame, readValue } from "./codec.ts";
 
 /** Bytes of a number in the head of a frame. */
 const NUMBER_BYTES = Float64Array.BYTES_PER_ELEMENT;
@@ -228,7 +228,8 @@ export async function writeAll(conn: Pick<FrameSink, "write">, bytes: Uint8Array
  * among them is not delayed.
  *
  * @param maxBytes maximum size of a frame, for an untrusted far end. Default: unlimited.
- * @throws {RangeError} (as a rejection) when a frame is larger, before memory is allocated for it.
+ * @throws {RangeError} (as a rejection) when a frame is larger, before memory is allocated for it, or
+ * has too many objects.
  * @throws {SyntaxError} (as a rejection) when the bytes are not a frame.
  */
 export const receiveFrames = (
@@ -275,6 +276,9 @@ export async function readParts(conn: FrameSource, parts: Parts): Promise<void> 
   }
 }
 
+/** Maximum objects in a frame of an untrusted far end: they take hundreds of megabytes. */
+const MAX_OBJECTS = 2_000_000;
+
 function* frameParts(handle: (value: unknown) => void, maxBytes: number): Parts {
   for (;;) {
     const [bodyBytes, count] = readNumbers(yield HEAD_BYTES) as [number, number];
@@ -283,7 +287,7 @@ function* frameParts(handle: (value: unknown) => void, maxBytes: number): Parts 
     checkFrameBytes([bodyBytes, ...lengths], maxBytes);
     const body = yield bodyBytes, buffers: ArrayBuffer[] = [];
     for (const length of lengths) buffers.push((yield length).buffer);
-    handle(decodeFrame(body, buffers));
+    handle(readValue(body, buffers, maxBytes === Infinity ? Infinity : MAX_OBJECTS));
   }
 }
 

@@ -83,6 +83,9 @@ ended("a process that breaks the protocol, or its runtime is ended", {
   "leave a promise": /: exited with code 1$/,
   "write raw bytes": new RegExp(`${BROKEN} receive a frame: its parts must be of at most .* NaN$`),
   "send what is no frame": new RegExp(`${BROKEN} read a value: .* received 7 bytes too many$`),
+  "send maps without number": new RegExp(
+    `${BROKEN} read a value: it must have at most 2000000 obj`,
+  ),
   "flood the output": new RegExp(`${BROKEN} read a value: .* received an early end$`),
   "poison what the runtime uses": /: exited with code 1$|: one step must take/,
 }, { stepLimitMs: 5000 });

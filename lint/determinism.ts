@@ -41,6 +41,10 @@ const IGNORE = /^\s*deno-lint-ignore(-file)?\s[^-]*\bdeterminism\/[\w-]+(?<rest>
 /** Returns the dotted name of an expression, such as `Temporal.Now.instant`, or undefined. */
 function nameOf(node: Deno.lint.Node): string | undefined {
   if (node.type === "Identifier") return node.name;
+  // The types of TypeScript change no value: `(Date as Any).now`, `Date!.now`.
+  if (node.type.startsWith("TS") && "expression" in node) {
+    return nameOf(node.expression as Deno.lint.Node);
+  }
   if (node.type !== "MemberExpression") return undefined;
   const owner = nameOf(node.object);
   if (owner === undefined) return undefined;
@@ -96,9 +100,9 @@ const noAmbient: Deno.lint.Rule = {
       return forbidden && !isDeclared(name!.split(".")[0]!) ? forbidden : undefined;
     };
     const look = (node: Deno.lint.Node, isConstructed = false, count = 0) => {
-      const forbidden = find(node);
-      // Properties are reported at each read, below.
-      if (!forbidden || forbidden.kind === "get") return;
+      const forbidden = find(node), isMember = node.type === "MemberExpression";
+      // Properties and functions of objects are reported wherever they are named, below.
+      if (!forbidden || forbidden.kind === "get" || isMember && forbidden.kind !== "date") return;
       // A date made from an argument is a plain value.
       if (forbidden.kind === "date" && isConstructed && count > 0) return;
       report(node, forbidden);
@@ -117,8 +121,11 @@ const noAmbient: Deno.lint.Rule = {
       },
       MemberExpression(node) {
         const { object, property } = node;
-        const forbidden = find(object.type === "Identifier" ? object : node) ?? find(node);
-        if (forbidden?.kind === "get") report(node, forbidden);
+        const owner = object.type === "Identifier" ? find(object) : undefined;
+        const forbidden = owner?.kind === "get" ? owner : find(node);
+        // `process.hrtime` is reported as part of `process.hrtime.bigint`.
+        if (node.parent.type === "MemberExpression" && find(node.parent)) return;
+        if (forbidden && ["call", "new", "get"].includes(forbidden.kind)) report(node, forbidden);
         else if (property.type === "Identifier" && property.name === "timeStamp") {
           report(node, TIME_STAMP);
         }

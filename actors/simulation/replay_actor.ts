@@ -251,6 +251,7 @@ class ReplayedActor {
 }
 
 /** The original function, before globals are forbidden. */
+// deno-lint-ignore determinism/no-ambient -- it limits the time of a replay, and no actor sees it
 const realNow = performance.now.bind(performance);
 
 function quote(text: string | undefined): string {

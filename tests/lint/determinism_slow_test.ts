@@ -52,6 +52,13 @@ const CASES: Readonly<Record<string, readonly (readonly [string, ...string[]])[]
     ["const { now } = performance;", "performance.now"],
     ["const now = Date.now;", "Date.now"],
     ["const { random, floor } = Math;", "Math.random"],
+    ["const clock = { now: Date.now }; [1].map(Math.random);", "Date.now", "Math.random"],
+    [
+      "class Clock { now = Date.now; } let f; f = Math.random.bind(Math);",
+      "Date.now",
+      "Math.random",
+    ],
+    ["Math?.random?.(); (Date as Any).now(); Date!.now();", "Math.random", "Date.now", "Date.now"],
   ],
 };
 

@@ -17,7 +17,7 @@ import {
   stopNow,
 } from "./lifecycle.ts";
 import { FIRST_SERIAL, launch } from "./spawning.ts";
-import type { ActorRef } from "./types.ts";
+import { type ActorRef, isMessage } from "./types.ts";
 import type { Frame, MessageFrame } from "./wire.ts";
 
 /**
@@ -84,7 +84,7 @@ export function deliver(isolate: Isolate, frame: Frame): void {
     }
     case "receipt": {
       const { to: from, message } = frame, actor = isolate.actors.get(from.serial);
-      if (!actor || actor.state === "stopping" || actor.isDraining) return;
+      if (!actor || !isMessage(message) || actor.state === "stopping" || actor.isDraining) return;
       return void admit(isolate, actor, { lane: "control", from, message });
     }
     case "event":
@@ -101,6 +101,11 @@ export function deliver(isolate: Isolate, frame: Frame): void {
 
 function deliverMessage(isolate: Isolate, frame: MessageFrame): void {
   const { to } = frame;
+  if (!isMessage(frame.message)) {
+    // Only own properties of records and instances are copied.
+    const why = "a message must be a record with a type that is copied with it";
+    return rejectMessage(isolate, frame, "malformed", undefined, { status: "unsent", why });
+  }
   const actor = isolate.actors.get(to.serial);
   if (!actor) {
     const reason = to.serial < isolate.nextSerial ? "stopped" : "no-such-actor";

@@ -344,7 +344,8 @@ export const LANES: readonly Lane[] = ["control", "data", "idle"];
 /** Copies a receipt when its message is sent, because the receiver cannot answer for it later.
  * Undefined if it cannot be copied. */
 function copyOfReceipt(receipt: unknown): Message | undefined {
-  return isMessage(receipt) ? copyOrNone(receipt) : undefined;
+  const copy = isMessage(receipt) ? copyOrNone(receipt) : undefined;
+  return isMessage(copy) ? copy : undefined;
 }
 
 /**

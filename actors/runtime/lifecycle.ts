@@ -418,6 +418,7 @@ export function startTimer(
   }
   const name = key ?? Symbol();
   const copy = snapshot(message);
+  assertMessage("start a timer", copy);
   const timer: Timer = {
     cancel: isolate.env.clock.after(delayMs, () => {
       const contents = { from: actor.ref, message: copy, timerKey: key };

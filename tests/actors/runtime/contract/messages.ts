@@ -96,6 +96,26 @@ export const MESSAGES: Suite = {
     assert.equal(system.deadLetters[0]?.type, "null");
   },
 
+  "a message whose type is not copied with it is a dead letter": async ({ system, spawn }) => {
+    const typed = (type: string) => Object.assign(new Map(), { type });
+    const ref = spawn(RECORDER), inherited = Object.create({ type: "Note" });
+    for (const message of [typed("Note"), inherited]) system.send(ref, message);
+    system.send(ref, { type: "Note", what: 1 }, { receipt: typed("Handled") });
+    const refusal = await thrownBy(system.ask(ref, typed("Read"), { timeoutMs: 10_000 }));
+    assert.match(
+      refusal.message,
+      /: a message must be a record with a type that is copied with it$/,
+    );
+    assert.deepEqual(await system.ask(ref, { type: "Read" }), []);
+    await until(() => system.deadLetters.length === 4);
+    assert.ok(system.deadLetters.every(({ reason }) => reason === "malformed"));
+    const timer = "Object.assign(new Map(), { type: 'Go' })";
+    const late = spawn(plain(`(ctx) => ({ Go() { ctx.after(0, ${timer}); } })`));
+    const failure = failureOf(system, late);
+    system.send(late, { type: "Go" });
+    assert.match((await failure).error.message, /^Cannot start a timer: its message must be a rec/);
+  },
+
   "the hook hears of every dead letter": async ({ isolate, options }) => {
     const heard: unknown[] = [];
     await withSystem({ ...options, onDeadLetter: (one) => heard.push(one) }, async (system) => {

@@ -218,31 +218,34 @@ export const t5Model: ModelComponent<"vocab"> = defineModel({
     return {
       ...t5({ ...config, ...dropout && { dropout } }, microBatch),
       config: { architecture: "t5", ...config },
-      show: (trained) => reportSequences(config, trained),
+      show: (trained) => reportSequences(config, trained, microBatch),
     };
   },
 });
 
-/** Samples that are decoded together. */
-const SAMPLES = 64;
+/** Most samples that are decoded together. */
+const SAMPLES_MAX = 64;
 
 /** Reports the share of held-out sequences that are predicted without a mistake. */
 async function reportSequences(
   sizes: T5Config,
   { data, predict }: Trained,
+  microBatch: number,
 ): Promise<string | undefined> {
-  const [batch] = data.heldOut?.(SAMPLES) ?? [];
+  const evaluated = data.heldOut?.(microBatch) ?? [];
+  const samples = Math.min(SAMPLES_MAX, evaluated.length * microBatch);
+  const [batch] = data.heldOut?.(samples) ?? [];
   if (!batch) return undefined;
-  const config = { ...sizes, seq: batch.ids!.length / SAMPLES };
-  const logitsOf = await predict(t5Logits(config, SAMPLES), t5Ties(config));
+  const config = { ...sizes, seq: batch.ids!.length / samples };
+  const logitsOf = await predict(t5Logits(config, samples), t5Ties(config));
   const targets = batch.targets as Int32Array, written = await decode(config, batch.ids!, logitsOf);
   const isRight = (sample: number) => {
     const from = sample * config.seq, own = targets.subarray(from, from + config.seq);
     return own.every((target, i) => target < 0 || target === written[from + i]);
   };
-  const right = Array.from({ length: SAMPLES }, (_, sample) => isRight(sample)).filter(Boolean);
-  const percent = (100 * right.length / SAMPLES).toFixed(1);
-  return `${percent} % of ${SAMPLES} held-out sequences are written without a mistake`;
+  const right = Array.from({ length: samples }, (_, sample) => isRight(sample)).filter(Boolean);
+  const percent = (100 * right.length / samples).toFixed(1);
+  return `${percent} % of ${samples} held-out sequences are written without a mistake`;
 }
 
 /** Decodes all samples greedily. */

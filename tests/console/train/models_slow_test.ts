@@ -27,6 +27,15 @@ folderTest("a T5 of two workers learns to sort digits that it has never seen", a
   assert.ok(last > 40, `${last} %`);
 });
 
+folderTest("a T5 of few pairs is evaluated on all that are held out", async (folder) => {
+  const text = join(folder, "pairs.txt"), out = join(folder, "run");
+  await Deno.writeTextFile(text, "ab\tba\n".repeat(40));
+  await told(
+    /^([\d.]+) % of 4 held-out sequences are written without a mistake$/m,
+    words`${T5} --text ${text} --lengths --micro-batch-size 2 --steps 1 --out ${out}`,
+  );
+});
+
 folderTest("a run of a T5 is replayed from its journal, step by step", async (folder) => {
   const journal = join(folder, "journal.jsonl"), files = ["--out", join(folder, "run")];
   await printedHere(...words`${T5} --steps 2 --micro-batch-size 2 --journal ${journal} ${files}`);

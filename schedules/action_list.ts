@@ -301,9 +301,8 @@ const TORCH_OTHER = /^\d+(?:SEND_[FB]|RECV_[FB]|UNSHARD|RESHARD|REDUCE_GRAD)\d*$
  * ```ts
  * import { deepStrictEqual } from "node:assert/strict";
  * import { B, F, parseAction } from "@troupe/troupe/schedules";
- * import { overlap } from "./action.ts";
  *
- * deepStrictEqual(parseAction("(0F1;7B0)OVERLAP_F_B"), overlap(F(0, 1), B(7, 0)));
+ * deepStrictEqual(parseAction("(0F1;7B0)OVERLAP_F_B"), { ...F(0, 1), overlap: B(7, 0) });
  * ```
  */
 export function parseAction(text: string): Action {
@@ -430,9 +429,9 @@ function* parseRow(row: string, worker: number): Iterable<Action> {
  * ```ts
  * import { strictEqual, throws } from "node:assert/strict";
  * import { B, F, formatTorchCsv } from "@troupe/troupe/schedules";
- * import { overlap } from "./action.ts";
  *
- * strictEqual(formatTorchCsv([[F(0, 0), overlap(F(0, 1), B(7, 0))]]), "0F0,(0F1;7B0)OVERLAP_F_B\n");
+ * const overlapped = { ...F(0, 1), overlap: B(7, 0) };
+ * strictEqual(formatTorchCsv([[F(0, 0), overlapped]]), "0F0,(0F1;7B0)OVERLAP_F_B\n");
  * throws(() => formatTorchCsv([[F(0, 4, 5)]]), /received 0F4\+5/);
  * throws(() => formatTorchCsv([[F(0, 0)], [F(0, 1)]]), /received stage 0 on workers 0 and 1/);
  * ```

@@ -166,19 +166,19 @@ export function parseIndex(path: string, bytes: Uint8Array): ReadonlyMap<string,
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { readCheckpoint } from "@troupe/troupe/actors";
- * import { heldValues } from "./tensors.ts";
- * import { writeHeld } from "./write.ts";
+ * import { readCheckpoint, train } from "@troupe/troupe/actors";
+ * import { mlp } from "@troupe/troupe/kernels";
  *
- * const directory = await Deno.makeTempDir();
- * const values = { weights: new Map([["bias", Float32Array.of(1, 2)]]), moments: new Map() };
- * const state = heldValues(values, new Map([["bias", [2]]]));
- * for (const step of [1, 2]) await writeHeld(directory, { step, state, config: {} });
+ * const directory = await Deno.makeTempDir(), checkpoint = { directory, every: 1 };
+ * const batch = { features: Float32Array.of(1), labels: Int32Array.of(0) };
+ * const model = mlp({ inputs: 1, hidden: 1, layers: 1, classes: 2 }, 1), data = [batch, batch];
+ * const how = { microBatches: 1, runtime: "local", device: "reference" } as const;
+ * for await (const _ of train({ model, data, steps: 2, checkpoint, ...how }));
  * await Deno.truncate(`${directory}/step-00000002/model.safetensors`, 9);
  *
  * const told: string[] = [];
- * const checkpoint = await readCheckpoint(directory, (line) => told.push(line));
- * assert.equal(checkpoint?.step, 1);
+ * const read = await readCheckpoint(directory, (line) => told.push(line));
+ * assert.equal(read?.step, 1);
  * assert.match(told[0]!, /step-00000002: model.safetensors .* it is passed over$/);
  * await Deno.remove(directory, { recursive: true });
  * ```

@@ -178,11 +178,13 @@ function onnxGraph(name: string, input: OnnxInput, output: OnnxInput, build: Rew
  * ```ts
  * import assert from "node:assert/strict";
  * import { gpt2Onnx, gpt2Parameters } from "@troupe/troupe/kernels";
- * import { initialValues } from "../layers/layer.ts";
  *
  * const config = { layers: 1, hidden: 8, heads: 2, seq: 4, vocab: 16 };
  * const weights = new Map(
- *   gpt2Parameters(config).map(({ name, spec }) => [name, initialValues(spec, name, 1)]),
+ *   gpt2Parameters(config).map(({ name, spec: { shape } }) => [
+ *     name,
+ *     new Float32Array(shape.reduce((length, size) => length * size)),
+ *   ]),
  * );
  * const file = gpt2Onnx(config, { tokenizer: "bytes" });
  * const blob = new Blob([...file.pieces((name) => weights.get(name))]);

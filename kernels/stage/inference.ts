@@ -468,11 +468,13 @@ const DECODERS = { gpt2: cachedGpt2, llama: cachedLlama } as const;
  * ```ts
  * import assert from "node:assert/strict";
  * import { compileModel, generate, gpt2, openReference } from "@troupe/troupe/kernels";
- * import { initialValues } from "../layers/layer.ts";
  *
  * const config = { layers: 1, hidden: 8, heads: 2, seq: 4, vocab: 16 };
  * const { parameters } = compileModel(gpt2(config, 1), "none");
- * const weights = new Map(parameters.map(({ name, spec }) => [name, initialValues(spec, name, 1)]));
+ * const lengthOf = (shape: readonly number[]) => shape.reduce((length, size) => length * size);
+ * const weights = new Map(
+ *   parameters.map(({ name, spec }) => [name, new Float32Array(lengthOf(spec.shape))]),
+ * );
  * const device = await openReference();
  * const ids = [];
  * const options = { config, weights, prompt: [3], tokens: 5, topK: 4, topP: 0.9 };

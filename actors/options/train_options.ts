@@ -85,7 +85,10 @@ export interface TrainOptions {
   readonly data?: Data;
   /** Optimizer steps of the whole run, including those before a resume. Required without `epochs`. */
   readonly steps?: number;
-  /** Number of passes over the data, rounded down to whole steps; the data must have a `length`. */
+  /**
+   * Number of passes over the data, rounded down to whole steps; the data must have `from` and
+   * `length`, as that of `Dataset.batches`.
+   */
   readonly epochs?: number | undefined;
   /** Micro-batches of one step, N. Default 4. */
   readonly microBatches?: number;

@@ -297,8 +297,8 @@ function stepsOf({ steps, epochs, data, microBatches = 4, replicas = 1 }: DataOp
   const { length } = isSource(data) ? data : {}, ofStep = microBatches * replicas;
   // A length such as 49 / 3 is rounded, which must not cost a step.
   const count = Math.floor(epochs * (length ?? 0) / ofStep * (1 + 2 ** -50));
-  const found = `${epochs} of ${length} micro-batches`, must = "epochs must have a step at least";
-  const received = length === undefined ? "data without a length" : found;
+  const found = `${epochs} of ${length} micro-batches`, must = "epochs must have at least one step";
+  const received = length === undefined ? "data without a length beside from()" : found;
   assertInput(count >= 1, "train", `${must}, of ${ofStep} micro-batches`, received);
   return count;
 }

@@ -290,7 +290,7 @@ async function oneActor(journal: Journal, id: string, module?: string): Promise<
   return async (onStep) => {
     const options = { id, trusted: TRUSTED, hangMs: HANG_MS, onStep };
     const { steps, compared, states } = await replayInbox(actor, journal, options);
-    return `${id}: ${steps} messages, ${compared} doings and ${states} states as recorded`;
+    return `${id}: ${steps} messages, ${compared} actions and ${states} states as recorded`;
   };
 }
 

@@ -276,8 +276,11 @@ Deno.test("epochs are counted in whole steps of the data", async () => {
     assert.rejects(trained({ model: MODEL, data: DATA, ...HOW, ...options } as never), { message });
   await refused({}, /^Cannot train: steps must be given, or epochs, received undefined$/);
   await refused({ epochs: 1, steps: 2 }, /steps must be left out beside epochs/);
-  await refused({ epochs: 1, microBatches: 100 }, /a step at least, of 100 .* received 1 of 12/);
-  await refused({ epochs: 1, data: { from: DATA.from, samples: 4 } }, /data without a length$/);
+  await refused({ epochs: 1, microBatches: 100 }, /at least one step, of 100 .* received 1 of 12/);
+  await refused(
+    { epochs: 1, data: { from: DATA.from, samples: 4 } },
+    /data without a length beside from\(\)$/,
+  );
   const iterable = /must have from and samples, received an iterable/;
   await refused({ steps: 1, data: DATA.from(0) }, iterable);
 });

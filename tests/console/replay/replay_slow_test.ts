@@ -81,7 +81,7 @@ folderTest("a journal of threads replays, and so does a single worker", async (f
   assert.match(whole, /\d+ steps as recorded, hash [0-9a-f]{16}/);
   for (const actor of ["worker-2", "supervisor"]) {
     const said = await troupe(0, "replay", journal, "--actor", actor);
-    assert.match(said, new RegExp(`^${actor}: \\d+ messages, \\d+ doings and \\d+ states as`));
+    assert.match(said, new RegExp(`^${actor}: \\d+ messages, \\d+ actions and \\d+ states as`));
   }
   const alone = ["replay", journal, "--actor", "worker-2"];
   const until = await troupe(0, ...alone, "--until", "3");
@@ -100,7 +100,7 @@ folderTest("a journal of PipeDream with a trace replays", async (folder) => {
   const { journal, hash } = await journalIn(folder, [...TINY, ...pipe], "local");
   assert.match(await troupe(0, "replay", journal), new RegExp(`"weightsHash":"${hash}"`));
   const alone = await troupe(0, "replay", journal, "--actor", "worker-1");
-  assert.match(alone, /^worker-1: \d+ messages, \d+ doings and \d+ states as/);
+  assert.match(alone, /^worker-1: \d+ messages, \d+ actions and \d+ states as/);
 });
 
 folderTest("a changed journal is refused at the first difference", async (folder) => {
@@ -354,7 +354,7 @@ folderTest("a single actor takes no device, faults or models from a journal", as
     init.fault = { worker: 0, kind: "exit", afterActions: 0 };
   });
   const said = await troupe(0, "replay", tame, ...alone);
-  assert.match(said, /^worker-0: \d+ messages, \d+ doings and \d+ states as recorded/);
+  assert.match(said, /^worker-0: \d+ messages, \d+ actions and \d+ states as recorded/);
   const native = await forge((init) => init.device = { name: "native", library });
   // In a process, which unloads the real library.
   const { stdout, stderr } = await runTroupe(["replay", native, ...alone]);

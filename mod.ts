@@ -3,8 +3,8 @@
  *
  * A model is a list of layers; `train()` cuts it into stages, makes each worker an actor, and
  * streams micro-batches through under a schedule. What a training script or a study of schedules
- * needs is exported here; the rest has entries of its own: `@troupe/troupe/actors`, `/schedules`,
- * `/kernels`, `/testing` and `/cli`.
+ * needs is exported here; the rest has other entries: `@troupe/troupe/actors`, `/schedules`,
+ * `/kernels`, `/predict`, `/testing` and `/cli`.
  *
  * @module
  */

@@ -199,8 +199,8 @@ export interface EmbeddingOptions {
 }
 
 /**
- * Looks up the vectors of ids: int32 [...] gives [..., width]. The parameter is `weight` [rows,
- * width].
+ * Looks up the vectors of ids: int32 [...] gives [..., width]; a negative id counts from the end of
+ * the table. The parameter is `weight` [rows, width].
  *
  * @example
  * ```ts

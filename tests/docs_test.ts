@@ -40,3 +40,12 @@ Deno.test("the picture of README is what its command draws", async () => {
   const { stdout } = await runTroupe(words!.split(" "));
   assert.equal(stdout, read("examples/1f1b.svg"));
 });
+
+Deno.test("campaigns and mutants refuse flags that they do not have, as they run for hours", async () => {
+  for (const file of ["tests/campaigns/mod.ts", "tests/tools/mutants.ts"]) {
+    const args = ["run", "-A", "--no-check", file, "--help"];
+    const { code, stderr } = await new Deno.Command(Deno.execPath(), { args, cwd: ROOT }).output();
+    assert.equal(code, 2);
+    assert.match(new TextDecoder().decode(stderr), /^Cannot run .*, received --help\n$/);
+  }
+});

@@ -14,6 +14,7 @@ import { parseArgs } from "@std/cli/parse-args";
 import { printError } from "../../console/terminal.ts";
 
 const FOLDER = new URL("./", import.meta.url);
+const FLAGS = ["cases", "seed", "runtime"];
 /** Suffixes of the files in this folder that are not campaigns. */
 const HELPERS = /^(mod|.*_(entry|helper))\.ts$/;
 
@@ -36,11 +37,12 @@ async function run(name: string, flags: readonly string[]): Promise<boolean> {
 }
 
 if (import.meta.main) {
-  const { _: asked, ...given } = parseArgs(Deno.args, { string: ["cases", "seed", "runtime"] });
-  const known = await campaigns();
-  const unknown = asked.map(String).filter((name) => !known.includes(name));
-  if (unknown.length > 0) {
-    printError(`Cannot run the campaign "${unknown[0]}": the campaigns are ${known.join(", ")}`);
+  const { _: asked, ...given } = parseArgs(Deno.args, { string: FLAGS });
+  const known = await campaigns(), all = [...known, ...FLAGS.map((name) => `--${name}`)];
+  const words = [...asked.map(String), ...Object.keys(given).map((name) => `--${name}`)];
+  const unknown = words.find((word) => !all.includes(word));
+  if (unknown !== undefined) {
+    printError(`Cannot run campaigns: words must be of ${all.join(", ")}, received ${unknown}`);
     Deno.exit(2);
   }
   const flags = Object.entries(given).flatMap(([name, value]) => [`--${name}`, String(value)]);

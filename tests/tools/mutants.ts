@@ -115,7 +115,12 @@ async function killerOf({ room, patch }: Mutant, checkout: string): Promise<stri
 }
 
 async function main(): Promise<number> {
-  const { room, find } = parseArgs(Deno.args, { string: ["room", "find"] });
+  const { room, find, _: words, ...others } = parseArgs(Deno.args, { string: ["room", "find"] });
+  const [unknown] = [...words, ...Object.keys(others).map((name) => `--${name}`)];
+  if (unknown !== undefined) {
+    printError(`Cannot run mutants: flags must be --room or --find, received ${unknown}`);
+    return 2;
+  }
   const paths = await trackedFiles();
   const sources = new Map(
     paths.filter((path) => /(?<!_test)\.(ts|js|as)$/.test(path) && !/^(tests|bench)\//.test(path))

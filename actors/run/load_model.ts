@@ -166,6 +166,24 @@ export async function loadModel(
  * prediction.
  *
  * @throws as {@linkcode loadModel} and {@linkcode LoadedModel.predict}.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { defineModel, predict } from "@troupe/troupe/predict";
+ *
+ * const definition = defineModel({
+ *   name: "line",
+ *   build: ({ microBatch }) => [{
+ *     name: "f",
+ *     build: (g) => g.gemm(g.batch("x", [microBatch, 1]), g.parameter("slope", [1, 1])),
+ *   }],
+ *   loss: (g, y) => g.reshape(y, [-1]),
+ * });
+ * const weights = new Map([["f.slope", Float32Array.of(3)]]), x = Float32Array.of(1, 2);
+ * const y = await predict(definition, weights, { x }, { device: "reference" });
+ * assert.deepEqual(y, Float32Array.of(3, 6));
+ * ```
  */
 export async function predict(
   definition: ModelComponent,

@@ -53,6 +53,16 @@ function checkMetrics(metrics: Metrics): void {
  * the accuracy.
  *
  * @param field of the micro-batch with the class of each sample, i32 [samples].
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { accuracy, LayerGraph } from "@troupe/troupe/kernels";
+ *
+ * const g = new LayerGraph(), logits = g.input("logits", [8, 3]);
+ * assert.deepEqual(accuracy("species")(g, logits).shape, [8]);
+ * assert.deepEqual(g.fields.map(({ spec }) => spec.name), ["species"]);
+ * ```
  */
 export function accuracy(field: string): Metric["terms"][string] {
   return (g, logits) => g.cast(g.equal(...classes(g, logits, field)), "f32");

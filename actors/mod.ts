@@ -18,6 +18,7 @@ export {
 export type {
   ActorBytes,
   Best,
+  ComputedStep,
   CoreShare,
   Plan,
   RunMemory,

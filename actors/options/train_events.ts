@@ -116,45 +116,43 @@ export interface Best {
   readonly since: number;
 }
 
+/** A step that was taken or skipped. */
+export interface ComputedStep {
+  /** The step, from 1. */
+  readonly step: number;
+  /** Mean loss of its micro-batches, in nats for each prediction. */
+  readonly loss: number;
+  /** The learning rate of the step. */
+  readonly learningRate: number;
+  /** Factor by which the loss was multiplied. */
+  readonly lossScale: number;
+  /** Predictions of the step: tokens, or samples. */
+  readonly predictions: number;
+  /** Time that the step took. */
+  readonly seconds: number;
+  /** Actions of each worker in this step; empty unless the run is traced. */
+  readonly traces: readonly (readonly TracedAction[])[];
+}
+
 /**
  * An event of a run. In order: one plan; steps, evaluations, checkpoints and other events; one end. Only
  * `wait` can precede the plan.
  */
 export type TrainEvent =
   | { readonly type: "plan"; readonly plan: Plan }
-  | {
+  | ComputedStep & {
     readonly type: "step";
-    readonly step: number;
     /** The job whose step it is, if the run has jobs. */
     readonly job?: string;
-    readonly loss: number;
     readonly gradNorm: number;
     readonly tokensPerSecond: number;
-    /** The learning rate of the step. */
-    readonly learningRate: number;
-    /** Factor by which the loss was multiplied. */
-    readonly lossScale: number;
-    /** Predictions of the step: tokens, or samples. */
-    readonly predictions: number;
-    /** Time that the step took. */
-    readonly seconds: number;
     /** Metrics of the model over the micro-batches of the step, before its update. */
     readonly metrics?: Readonly<Record<string, number>>;
-    /** Actions of each worker in this step; empty unless the run is traced. */
-    readonly traces: readonly (readonly TracedAction[])[];
   }
-  | {
+  | ComputedStep & {
     /** A step whose gradients overflowed under the loss scale: no weight has changed. */
     readonly type: "skip";
-    readonly step: number;
-    readonly loss: number;
-    readonly lossScale: number;
     readonly nextLossScale: number;
-    readonly learningRate: number;
-    readonly predictions: number;
-    readonly seconds: number;
-    /** Actions of each worker, as in a taken step. */
-    readonly traces: readonly (readonly TracedAction[])[];
   }
   | {
     /** A worker was lost, and the run continues from the last committed step. */

@@ -125,7 +125,18 @@ function backwardsOf(schedule: Schedule) {
 }
 
 /** Options of schedules that the planner varies. */
-type VariedOptions = Omit<ScheduleOptions, "workers" | "microBatches">;
+type VariedOptions = Pick<
+  ScheduleOptions,
+  | "chunks"
+  | "waves"
+  | "slices"
+  | "pipelines"
+  | "scale"
+  | "pipelineLimit"
+  | "order"
+  | "activationLimit"
+  | "weightBacklog"
+>;
 
 /** A configuration of a run. */
 export interface Candidate {

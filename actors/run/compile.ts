@@ -39,7 +39,7 @@ import {
 } from "../../kernels/internal.ts";
 import { type LayerTimes, partitionForSchedule, type Schedule } from "../../schedules/mod.ts";
 import { halvesOf, recomputedStages, splitsBackward } from "../../schedules/internal.ts";
-import type { RunOptions } from "../options/train_options.ts";
+import type { RunOptions, TrainOptions } from "../options/train_options.ts";
 import { buddiesOf, copiesOf, pipelineCount } from "../pipeline/layout.ts";
 import { optionsOf } from "../pipeline/stage_copies.ts";
 import { mostTied, trainedTies } from "./engine.ts";
@@ -49,7 +49,7 @@ import { type CompiledRun, planWorkers } from "./memory.ts";
 /** Options of the compilation: the model, and options of a run. */
 export type CompileOptions =
   & Pick<RunOptions, "model">
-  & Partial<Omit<RunOptions, "device" | "transport">>;
+  & Partial<Omit<TrainOptions, "model" | "device" | "transport">>;
 
 /**
  * Compiles a model with the adapters of jobs, once for each setting: the parameters of an adapter have

@@ -143,9 +143,7 @@ const LOOK_MS = 60_000;
  *
  * @throws {RangeError} with a rank that cannot, and the remedy.
  */
-export async function checkShared(
-  { state, checkpoint, mpi }: Pick<PreparedRun, "state" | "checkpoint" | "mpi">,
-): Promise<void> {
+export async function checkShared({ state, checkpoint, mpi }: PreparedRun): Promise<void> {
   if (!mpi || mpi.gather) return;
   const ranks = [...new Set(mpi.ranks)].filter((rank) => rank > 0),
     { directory } = checkpoint ?? {};

@@ -5,7 +5,7 @@
  */
 
 import { cpuFlags, refusal } from "../../kernels/internal.ts";
-import type { TrainOptions } from "../options/train_options.ts";
+import type { RunOptions } from "../options/train_options.ts";
 import { type HostOptions, joinRun } from "../transports/nats/host.ts";
 import { isRunName, type MeetingPlace } from "../transports/nats/connection.ts";
 import { Leader } from "../transports/nats/leader.ts";
@@ -22,16 +22,14 @@ const TIMEOUT_MS = 10_000;
 const RUN_NAME = "the name of the run must be at most 64 letters, digits, - and _";
 
 /** Options of a run on hosts. */
-type HostsOptions = NonNullable<TrainOptions["nats"]>;
+type HostsOptions = NonNullable<RunOptions["nats"]>;
 
 /**
  * Refuses options that hosts cannot serve.
  *
  * @throws {TypeError} {@linkcode RangeError} naming the option.
  */
-export function checkHosts(
-  { nats, journal, system }: Pick<TrainOptions, "nats" | "journal" | "system">,
-): HostsOptions {
+export function checkHosts({ nats, journal, system }: RunOptions): HostsOptions {
   const refuse = (must: string, received: string) =>
     refusal("train with runtime nats", must, received, TypeError);
   if (!nats) throw refuse("nats must say where hosts meet", "none");

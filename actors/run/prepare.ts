@@ -50,9 +50,7 @@ import type { PreparedRun } from "./events.ts";
  *
  * @throws {RangeError} with the option.
  */
-function checkReduce(
-  { reduce, runtime, link, journal }: Pick<RunOptions, "reduce" | "runtime" | "link" | "journal">,
-): void {
+function checkReduce({ reduce, runtime, link, journal }: FilledOptions): void {
   if (reduce !== "mpi") return;
   const cannot = "train with reduce mpi";
   assertInput(runtime === "mpi", cannot, "the runtime must be mpi", runtime);

@@ -72,7 +72,7 @@ const RECONNECT_MS = 2000;
 /** Name of the transport to the hosts. */
 const TRANSPORT = "nats";
 
-const JOINED_ANEW = "it has joined anew";
+const JOINED_ANEW = "it has joined anew", LEFT = "it has left the run";
 
 /** A host that has joined. */
 interface Host {
@@ -157,7 +157,7 @@ export class Leader {
   /** Releases the hosts that want to leave; called between steps. */
   release(): void {
     for (const host of this.#hosts.values()) {
-      if (host.isLeaving) this.#letGo(host);
+      if (host.isLeaving) this.#lose(host, LEFT, {});
     }
   }
 
@@ -169,10 +169,6 @@ export class Leader {
       link.close();
     }
     await this.#connection.close();
-  }
-
-  #letGo(host: Host): void {
-    this.#lose(host, "it has left the run", {});
   }
 
   #available(): Host[] {
@@ -222,7 +218,7 @@ export class Leader {
     if (type === "leave") {
       if (host?.link.number !== link) return;
       host!.isLeaving = true;
-      if (host!.isolates.size === 0) this.#letGo(host!);
+      if (host!.isolates.size === 0) this.#lose(host!, LEFT, {});
       return;
     }
     if (type !== "hello" || !Number.isSafeInteger(session)) {
@@ -367,8 +363,7 @@ function isSoundFrame(frame: unknown, own: number, modules: ReadonlySet<unknown>
   switch (kind) {
     case "forward":
       return isNumber(fields["to"]) && Array.isArray(fields["transfer"]) &&
-        (isSoundForOthers(fields["frame"], own) || isSoundSubscription(fields, own) ||
-          isSoundStop(fields));
+        (isSoundForOthers(fields["frame"], own) || isSoundForHost(fields, own));
     case "start":
       return startedBy(own, isolate) && Array.isArray(fields["transfer"]) &&
         isSoundLaunch(fields["launch"], isolate as number, modules);
@@ -387,16 +382,13 @@ function isSoundFrame(frame: unknown, own: number, modules: ReadonlySet<unknown>
   }
 }
 
-/** Returns whether isolate `own` forwards a subscription, to an isolate that it has started. */
-function isSoundSubscription({ to, frame }: Fields, own: number): boolean {
-  const { kind, subscription } = Object(frame) as Fields;
-  return kind === "subscribe" && startedBy(own, to) &&
-    (subscription === undefined || isRecord(subscription));
-}
-
-/** Returns whether a frame stops an actor of a host: the root knows its own by their serial only. */
-function isSoundStop({ to, frame }: Fields): boolean {
-  const { kind, ref, drain } = Object(frame) as Fields;
+/**
+ * Returns whether isolate `own` forwards a subscription, to an isolate that it has started, or stops
+ * an actor of a host: the root knows its own by their serial only.
+ */
+function isSoundForHost({ to, frame }: Fields, own: number): boolean {
+  const { kind, subscription = {}, ref, drain } = Object(frame) as Fields;
+  if (kind === "subscribe") return startedBy(own, to) && isRecord(subscription);
   return kind === "stop" && isRef(ref) && ref.isolate === to && to !== 0 &&
     typeof drain === "boolean";
 }

@@ -90,11 +90,13 @@ function limit(promise: Promise<unknown>, ms: number, late: () => void): void {
 /**
  * Makes a frame a dead letter, if it contains a message or an answer.
  *
+ * @param to the isolate that would get it.
  * @param why the reason why it cannot be sent. Absent: its isolate has never existed.
  * @returns a frame for the isolate that waits for a result, and its number.
  */
 function rejectFrame(
   onDeadLetter: (letter: DeadLetter, message?: unknown) => void,
+  to: number,
   frame: Frame | SwitchFrame,
   why?: string,
 ): { readonly to: number; readonly frame: Frame } | undefined {
@@ -118,7 +120,11 @@ function rejectFrame(
   if (frame.kind === "watch") {
     return { to: frame.by, frame: { kind: "down", ref: frame.ref, reason: "stopped" } };
   }
-  if (frame.kind === "answer" && frame.letter) onDeadLetter({ ...frame.letter, reason });
+  if (frame.kind !== "answer") return undefined;
+  if (frame.letter) onDeadLetter({ ...frame.letter, reason });
+  return why === undefined
+    ? undefined
+    : { to, frame: { ...frame, outcome: { status: "unsent", why }, letter: undefined } };
 }
 
 /** The parts of the root isolate that the registry needs. */
@@ -188,7 +194,7 @@ export class IsolateRegistry implements Network {
     if (member) return member.remote.send(frame, transfer);
     if (this.#gone.has(to)) return;
     const copy = snapshot(frame, transfer);
-    this.#whenThere(to, (member) => member ? member.remote.send(copy, []) : this.#reject(copy));
+    this.#whenThere(to, (member) => member ? member.remote.send(copy, []) : this.#reject(to, copy));
   }
 
   drain(): Promise<void> | undefined {
@@ -316,11 +322,11 @@ export class IsolateRegistry implements Network {
     this.#whenThere(to, (member) => {
       try {
         if (member) member.remote.send(frame, transfer);
-        else this.#reject(frame);
+        else this.#reject(to, frame);
       } catch (error) {
         // Some transports cannot send every value that another can.
         if (!isCloneError(error)) throw error;
-        this.#reject(frame, error.message);
+        this.#reject(to, frame, error.message);
       }
     });
   }
@@ -379,8 +385,8 @@ export class IsolateRegistry implements Network {
     for (const greet of early) greet(undefined);
   }
 
-  #reject(frame: Frame | SwitchFrame, why?: string): void {
-    const answer = rejectFrame(this.root.onDeadLetter, frame, why);
+  #reject(to: number, frame: Frame | SwitchFrame, why?: string): void {
+    const answer = rejectFrame(this.root.onDeadLetter, to, frame, why);
     if (!answer) return;
     if (answer.to === 0) this.root.deliver(answer.frame);
     else this.#members.get(answer.to)?.remote.send(answer.frame, []);

@@ -6,6 +6,7 @@
  */
 
 import { deadline } from "@std/async/deadline";
+import { isCloneError } from "../runtime/observer.ts";
 import type { OpenTransport, RemoteIsolate, StartRequest } from "../runtime/transport.ts";
 
 /** An order from the root to an agent. */
@@ -72,22 +73,36 @@ export class Agent {
   }
 
   #start(number: number, boot: unknown, transfer: readonly Transferable[]): void {
+    const refused = Promise.withResolvers<string>();
     const isolate = this.workers.start({
       isolate: number,
       memoryLimitMb: undefined,
       boot,
       transfer: transfer as readonly ArrayBuffer[],
-      receive: (frame) => this.options.tell({ kind: "frame", isolate: number, frame }),
+      receive: (frame) => {
+        try {
+          this.options.tell({ kind: "frame", isolate: number, frame });
+        } catch (error) {
+          // Not every value that leaves a thread can leave its process.
+          if (!isCloneError(error)) throw error;
+          refused.resolve(`it has sent a message that cannot leave its process: ${error.message}`);
+          isolate.kill();
+        }
+      },
     });
     this.#isolates.set(number, isolate);
     // With many processes the root gets at most about a thousand reports per second.
     const lookMs = Math.max(LOOK_MS, this.options.size ?? 1);
     this.#timer ??= setInterval(() => this.#look(), lookMs);
-    this.#await(number, isolate);
+    this.#await(number, isolate, refused.promise);
   }
 
-  async #await(number: number, { gone, ended }: RemoteIsolate): Promise<void> {
-    const cause = await gone;
+  async #await(
+    number: number,
+    { gone, ended }: RemoteIsolate,
+    refused: Promise<string>,
+  ): Promise<void> {
+    const cause = await Promise.race([refused, gone]);
     // Frames to other isolates are on their way before any isolate learns that this one is gone.
     await this.options.leave?.(number);
     this.options.tell({ kind: "gone", isolate: number, cause });

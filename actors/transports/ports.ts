@@ -47,10 +47,15 @@ export class PortChannel {
    */
   readonly #early = new Map<number, { readonly frame: unknown }>();
 
-  /** @param receive handles a frame, after {@linkcode listen} is called. */
+  /**
+   * @param receive handles a frame, after {@linkcode listen} is called.
+   * @param lost called when a frame cannot be read, such as one that is nested almost as deep as its
+   * sender could clone. Later frames would wait for it.
+   */
   constructor(
     private readonly port: MessagePort,
     private readonly receive: (frame: unknown) => void,
+    private readonly lost: (error: unknown) => void = (error) => reportError(error),
   ) {}
 
   /**
@@ -76,6 +81,7 @@ export class PortChannel {
       // Waiting frames must count for the capacity of their actor before it continues.
       this.drain();
     };
+    this.port.onmessageerror = ({ data }) => this.lost(data);
   }
 
   /**
@@ -84,10 +90,18 @@ export class PortChannel {
    */
   drain(): void {
     for (let n = 0; n < MAX_DRAIN && this.#isListening; n++) {
-      // The type only allows Node's ports, but web ports work too.
-      const got = receiveMessageOnPort(this.port as never);
+      const got = this.#next();
       if (!got) break;
       this.#hear(got.message as Numbered);
+    }
+  }
+
+  #next(): ReturnType<typeof receiveMessageOnPort> {
+    try {
+      // The type only allows Node's ports, but web ports work too.
+      return receiveMessageOnPort(this.port as never);
+    } catch (error) {
+      this.lost(error);
     }
   }
 

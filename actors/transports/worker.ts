@@ -8,6 +8,7 @@
  * @module
  */
 
+import { messageOf } from "../runtime/failure.ts";
 import { Heartbeat } from "../runtime/isolate.ts";
 import type {
   OpenTransport,
@@ -78,7 +79,10 @@ class WorkerIsolate implements RemoteIsolate {
     kind: WorkerKind,
   ) {
     const { port1, port2 } = new MessageChannel();
-    this.#channel = new PortChannel(port1, receive);
+    this.#channel = new PortChannel(port1, receive, (error) => {
+      this.#lastError = `it has sent a message that cannot be read: ${messageOf(error)}`;
+      this.#end();
+    });
     this.#far = port2;
     try {
       this.#channel.send(boot, transfer);

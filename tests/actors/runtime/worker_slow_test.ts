@@ -3,6 +3,8 @@
 import assert from "node:assert/strict";
 import { delay } from "@std/async/delay";
 import { type RemoteIsolate, type Transport } from "../../../actors/runtime/mod.ts";
+import { Agent } from "../../../actors/transports/agent.ts";
+import { encodeFrame } from "../../../actors/transports/codec.ts";
 import { PortChannel } from "../../../actors/transports/ports.ts";
 import { createSystem } from "../../../actors/transports/system.ts";
 import { WORKER_TRANSPORT } from "../../../actors/transports/worker.ts";
@@ -146,6 +148,65 @@ Deno.test("a host that is not trusted harms no actor by its messages and answers
     end();
     await failure;
   });
+});
+
+Deno.test("worker: a message that is nested too deep is refused or ends an actor, and none waits", () =>
+  withSystem({ stopGraceMs }, async (system) => {
+    const nest = "(depth) => { let v = 0; while (depth-- > 0) v = { v }; return v; }";
+    const spec = plain(`(ctx) => ({
+      Take() { ctx.reply("taken"); },
+      Make({ depth }) { ctx.reply((${nest})(depth)); },
+    })`);
+    const messages = [
+      (depth: number) => ({ type: "Make", depth }),
+      (depth: number) => ({ type: "Take", value: new Function(`return ${nest}`)()(depth) }),
+    ];
+    for (const [n, message] of messages.entries()) {
+      const ref = system.spawn(spec, undefined, { id: `nest ${n}`, isolate });
+      system.watch(ref, () => {});
+      let error: Error | undefined;
+      for (let depth = 2000; !error; depth += 100) {
+        await system.ask(ref, message(depth), { timeoutMs: 10_000 }).catch((one) => error = one);
+      }
+      assert.match(error.message, /stack size|cannot be read|could not deserialize/);
+    }
+  }));
+
+Deno.test("worker: an asker in a process is told of an answer that cannot reach it", () =>
+  withSystem({}, async (system) => {
+    const server = plain("(ctx) => ({ Read() { ctx.reply(new SharedArrayBuffer(8)); } })");
+    const to = system.spawn(server, undefined, { id: "server", isolate });
+    const client = plain(`(ctx, to) => ({
+      async Ask() { ctx.reply(await ctx.ask(to, { type: "Read" }).catch(String)); },
+    })`);
+    const asker = system.spawn(client, to, { id: "client", isolate: "process" });
+    assert.equal(
+      await system.ask(asker, { type: "Ask" }, { timeoutMs: 10_000 }),
+      'TypeError: Cannot ask "server" for "Read": SharedArrayBuffer could not be cloned for another process',
+    );
+  }));
+
+Deno.test("worker: only its isolate ends if an agent cannot pass a message on to another process", async () => {
+  const causes = Promise.withResolvers<string>(), ended = Promise.withResolvers<void>();
+  const agent = new Agent(WORKER_TRANSPORT.open({ stopGraceMs }), {
+    tell(report) {
+      encodeFrame(report, []);
+      if (report.kind === "gone") causes.resolve(report.cause);
+      else if (report.kind === "ended") ended.resolve();
+    },
+  });
+  const ref = { id: "plain", isolate: 1, serial: 1 },
+    parent = { id: "system", isolate: 0, serial: 0 };
+  const share =
+    "(ctx, to) => (ctx.send(to, { type: 'Shared', memory: new SharedArrayBuffer(8) }), {})";
+  const launch = {
+    ...{ kind: "launch", ref, parent, spec: plain(share), init: parent },
+    ...{ capacity: 1, place: { isolate } },
+  };
+  const boot = { kind: "boot", isolate: 1, seed: 0, stopGraceMs, places: [], launch };
+  agent.receive({ kind: "start", isolate: 1, boot });
+  assert.match(await causes.promise, /^it has sent a message that cannot leave .*: SharedArray/);
+  await ended.promise;
 });
 
 Deno.test("worker: a port that is sent to an ended worker is closed", async () => {

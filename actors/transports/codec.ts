@@ -385,7 +385,8 @@ class ValueWriter {
         this.#byte(TAG.bigint);
         return this.#string(value.toString(16));
       default:
-        throw uncloneable(`a ${typeof value}`);
+        // A function or a symbol: structured clone throws the same error as elsewhere.
+        throw NOT_PLAIN;
     }
   }
 

@@ -137,6 +137,20 @@ for (const [way, copy] of Object.entries(COPIES)) {
   });
 }
 
+Deno.test("a function or a symbol is refused in the same words everywhere", () => {
+  const wordsOf = (copy: (value: unknown) => unknown, value: unknown) => {
+    try {
+      copy(value);
+    } catch (error) {
+      return (error as Error).message;
+    }
+  };
+  for (const one of [() => {}, Symbol("one")]) {
+    const words = wordsOf(structuredClone, [one]);
+    for (const copy of Object.values(COPIES)) assert.equal(wordsOf(copy, [one]), words);
+  }
+});
+
 Deno.test("a getter that sends does not disturb the current send", () => {
   const outer = { before: "a".repeat(100), after: "c" }, inner = { inner: "b".repeat(200) };
   const value = Object.defineProperty({ ...outer }, "inner", {

@@ -286,7 +286,8 @@ const TRUSTED = [
 ];
 
 async function oneActor(journal: Journal, id: string, module?: string): Promise<Replay> {
-  const actor = module === undefined ? await knownActor(journal, id) : readSpec(module);
+  const first = firstStep(journal, id);
+  const actor = module === undefined ? await knownActor(journal, first) : readSpec(module);
   return async (onStep) => {
     const options = { id, trusted: TRUSTED, hangMs: HANG_MS, onStep };
     const { steps, compared, states } = await replayInbox(actor, journal, options);
@@ -325,15 +326,20 @@ function readSpec(text: string): ActorSpec<unknown, Message> {
   return { module: new URL(file, `file://${Deno.cwd()}/`).href, export: name };
 }
 
-/** Returns the factory of an actor of training, by the export that its first message names. */
-async function knownActor(journal: Journal, id: string) {
-  const { steps, payloads } = journal, first = steps.find(({ actor }) => actor === id);
+/** Returns the first step of an actor in a journal that keeps messages. */
+function firstStep({ steps, payloads }: Journal, id: string): StepRecord {
+  const first = steps.find(({ actor }) => actor === id);
   const ids = [...new Set(steps.map(({ actor }) => actor))].join(", ");
   ensure(first, "replay", `--actor must be one of ${ids}`, id, RangeError);
   const must = "the journal must keep messages, as with --journal-messages";
   ensure(payloads.size > 0, `replay ${id} alone`, must, "none", RangeError);
+  return first;
+}
+
+/** Returns the factory of an actor of training, by the export that its first message names. */
+async function knownActor(journal: Journal, first: StepRecord) {
   const factory = await singleActorFactory(payloadOf(journal, first));
-  ensure(factory, `replay ${id}`, "--module must name its module");
+  ensure(factory, `replay ${first.actor}`, "--module must name its module");
   return factory;
 }
 

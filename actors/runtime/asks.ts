@@ -37,7 +37,7 @@ export function ask(
   message: Message,
   options?: AskOptions,
 ): Promise<unknown> {
-  const refusal = refuse(isolate, actor, to, message, options);
+  const refusal = refuseAsk(isolate, actor, to, message, options);
   if (refusal) return Promise.reject(refusal);
   if (options?.signal?.aborted) return Promise.reject(options.signal.reason);
   const id = isolate.nextAsk++, step = actor?.step;
@@ -98,9 +98,9 @@ export function withdraw(isolate: Isolate, actor: Actor | undefined, question: R
 }
 
 /** Returns the error of an invalid question; undefined if it is valid. */
-function refuse(
-  { asks: { size } }: Isolate,
-  actor: Actor | undefined,
+export function refuseAsk(
+  { asks: { size } }: { readonly asks: Pick<Isolate["asks"], "size"> },
+  actor: Pick<Actor, "ref" | "state"> & { readonly step?: unknown } | undefined,
   to: ActorRef,
   message: Message,
   { timeoutMs = ASK_TIMEOUT_MS, lane = "data", signal }: AskOptions = {},

@@ -5,18 +5,19 @@
  */
 
 import { type AnyHandlers, OTHERS } from "../runtime/actor.ts";
-import { errorOf } from "../runtime/asks.ts";
-import type {
-  ActorFactory,
-  ActorRef,
-  ActorSpec,
-  AskCall,
-  AskOptions,
-  Context,
-  Message,
-  Reply,
-  SendOptions,
-  SpawnOptions,
+import { errorOf, refuseAsk } from "../runtime/asks.ts";
+import {
+  type ActorFactory,
+  type ActorRef,
+  type ActorSpec,
+  ASK_TIMEOUT_MS,
+  type AskCall,
+  type AskOptions,
+  type Context,
+  type Message,
+  type Reply,
+  type SendOptions,
+  type SpawnOptions,
 } from "../runtime/mod.ts";
 import { handlersOf } from "../runtime/spawning.ts";
 import { turn } from "../runtime/steps.ts";
@@ -73,6 +74,7 @@ class ReplayedActor {
   /** Id of the asking actor, while the step's message is not answered. */
   #asker: string | undefined;
   #isWorking = false;
+  #state: "ready" | "stopping" = "ready";
   #thrown: { readonly error: unknown } | undefined;
   #mismatch: ReplayError | undefined;
 
@@ -215,9 +217,13 @@ class ReplayedActor {
       self: this.#self,
       send: (to, value, options) => this.#does({ kind: "send", to, value }, options),
       ask: ((to: ActorRef, value: Message, options: AskOptions = {}) => {
-        const { timeoutMs = 0, signal } = options;
+        const { timeoutMs = ASK_TIMEOUT_MS, signal } = options;
         this.#does({ kind: "ask", to, value }, options);
-        // Such a question was never sent.
+        // Such questions were never sent.
+        const step = this.#isWorking || this.#questions.size > 0 || undefined;
+        const asker = { ref: this.#self, state: this.#state, step };
+        const refusal = refuseAsk({ asks: this.#questions }, asker, to, value, options);
+        if (refusal) return Promise.reject(refusal);
         if (signal?.aborted) return Promise.reject(signal.reason);
         return this.#wait(to, value.type, timeoutMs, signal);
       }) as AskCall,
@@ -244,8 +250,10 @@ class ReplayedActor {
       allReduce() {},
       expose: (read) => void (this.#expose = read),
       defer: (cleanup) => void this.#cleanups.push(cleanup),
-      stop: (to?: ActorRef, options?: object) =>
-        this.#does({ kind: "stop", ...to && { to }, ...options && { value: options } }),
+      stop: (to?: ActorRef, options?: object) => {
+        this.#does({ kind: "stop", ...to && { to }, ...options && { value: options } });
+        if (!to) this.#state = "stopping";
+      },
     };
   }
 }

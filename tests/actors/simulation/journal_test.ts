@@ -417,6 +417,30 @@ Deno.test("a question does not time out in a replay if a killed program has lost
   assert.ok(steps >= 2);
 });
 
+Deno.test("questions that were refused or had no answer have the same errors in a replay", async () => {
+  const asker = plain(`(ctx, to) => {
+    const ask = (...question) => ctx.ask(...question).catch(String);
+    return {
+      async Go() {
+        const errors = [await ask(to, { type: "Mute" }), await ask(ctx.self, { type: "Go" })];
+        for (const [other, options] of [[to, { timeoutMs: -1 }], [to, { lane: "none" }], [null]]) {
+          errors.push(await ask(other, { type: "Mute" }, options));
+        }
+        ctx.stop();
+        ctx.reply([...errors, await ask(to, { type: "Mute" })]);
+      },
+    };
+  }`);
+  const { text } = await record(async ({ system }) => {
+    const mute = plain("(ctx) => ({ Mute() { ctx.deferReply(); } })");
+    const to = system.spawn(mute, undefined, { id: "mute" });
+    const ref = system.spawn(asker, to, { id: "asker" });
+    const errors = await system.ask(ref, { type: "Go" }, { timeoutMs: Infinity });
+    assert.equal(errors.length, 6);
+  }, { payloads: true });
+  assert.equal((await replayInbox(asker, parseJournal(text), { id: "asker" })).compared, 8);
+});
+
 Deno.test("without payloads an inbox cannot be replayed, and the error says so", async () => {
   const text = await journalOf(async (path) => {
     const { onStep, close } = await writeJournal({ path });

@@ -16,9 +16,9 @@ export const dashboardCommand: Command = defineCommand({
   summary: "shows a run in a browser, also a running one",
   usage: ["RUN [flags]"],
   about: [
-    "RUN is the folder of a run, or its name below runs/. The page is served on this machine only,",
-    "until Ctrl-C, and updates while the run continues. It shows the pipeline for runs with --dashboard",
-    "or --trace, which record some of their steps.",
+    "Shows a run in a browser: RUN is its folder, or its name below runs/. The page is served on this",
+    "machine only, until Ctrl-C, and updates while the run continues. It shows the pipeline for runs",
+    "with --dashboard or --trace, which record some of their steps.",
   ],
   flags: FLAGS,
   notes: ["Exit codes: 2 bad input; 130 ended by a signal."],
@@ -38,7 +38,7 @@ export const dashboardCommand: Command = defineCommand({
 /** Runs `troupe playground` until a signal ends it. */
 export const playgroundCommand: Command = defineCommand({
   name: "playground",
-  summary: "a page to play with schedules in a browser",
+  summary: "serves a page to play with schedules in a browser",
   usage: ["[flags]"],
   about: [
     "The page computes, draws and compares two schedules while you change workers, micro-batches and",

@@ -77,7 +77,11 @@ export const plotCommand: Command = defineCommand({
   name: "plot",
   summary: "draws the loss and the held-out loss of a run",
   usage: ["RUN [flags]"],
-  about: ["RUN is the folder of a run, or its name below runs/."],
+  about: [
+    "Draws the loss and the held-out loss of a run, or one of its metrics.",
+    "",
+    "RUN is the folder of a run, or its name below runs/.",
+  ],
   flags: FLAGS,
   notes: ["Exit codes: 0 done; 1 it failed; 2 bad input."],
   takesWords: true,

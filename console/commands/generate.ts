@@ -141,7 +141,7 @@ export const generateCommand: Command = defineCommand({
   notes: ["Exit codes: 0 done; 1 it failed; 2 bad input."],
   run: async ({ given, flags }, { begin, signal }) => {
     const { from, tokens, temperature, seed, slide } = flags;
-    ensure(from !== undefined, "generate", "--from must name a checkpoint's folder");
+    ensure(from !== undefined, "generate", "--from must name a run or the folder of a checkpoint");
     const found = await findTrainedDecoder("generate", "--from", runPath(from), flags.ema);
     const trained = merged(await withAdapter(found, flags.adapter));
     const { architecture, config } = trained, weights = readTensors(trained.weights);

@@ -135,6 +135,8 @@ async function openForSamples(
       const values: unknown = given[name], fits = values === undefined || values instanceof kind;
       const must = `the field "${name}" must be ${kind.name}`;
       assertInput(fits, "predict", must, Object(values).constructor.name, TypeError);
+      const hasNaN = (values as Float32Array | undefined)?.includes(NaN);
+      assertInput(!hasNaN, "predict", `the field "${name}" must have numbers only`, NaN);
     }
     const samples = countSamples(given, sizes), outputs: Float32Array[] = [];
     for (let from = 0; from < samples; from += SAMPLES_MAX) {

@@ -346,6 +346,10 @@ Deno.test("a loaded model refuses what it cannot read", async () => {
       () => model.predict({ point } as never),
       /^Cannot predict: the field "point" must be Float32Array, received /,
     ]),
+    [
+      () => model.predict({ point: Float32Array.of(0, NaN) }),
+      /^Cannot predict: the field "point" must have numbers only, received NaN$/,
+    ],
     [() => model.evaluate(TABLE as never), /micro-batches must be a list, .* received object$/],
   ];
   for (const [call, message] of cases) await assert.rejects(call, { message });

@@ -515,6 +515,7 @@ export const SCHEDULE_SYNTAX: CommandSyntax = {
     { title: "Variation of times, for jitter:", flags: VARYING_FLAGS },
     { title: "Output:", flags: SHOWING_FLAGS },
   ],
+  notes: ["Exit codes: 0 shown; 2 bad input."],
 };
 
 /** Flags of `troupe schedule`, as the command uses them. */

@@ -53,6 +53,8 @@ export const traceCommand: Command = defineCommand({
     "of bubbles: input, another worker still computes the input; message, the input is in transit;",
     "inject, stage 0 waits for its next micro-batch; reduce and optimizer, other copies or the last",
     "gradients are missing; pause, between two actions; idle, no action is left.",
+    "",
+    "Exit codes: 0 shown; 2 bad input.",
   ],
   needsArguments: true,
   takesWords: true,

@@ -113,14 +113,15 @@ function ruleOf(options: OptimizerOptions): StepRule {
 }
 
 /** Encodes one step of averages of the weights: e ← e + (1 − d)·(w − e), with the factor as `rest`. */
-function averageModel(shapes: readonly Shape[]): Uint8Array {
+function averageModel({ stored, states }: StepShape, isMixed: boolean): Uint8Array {
   const g = new Graph(), rest = g.input("rest", []);
-  const inputs = (array: string) =>
+  const inputs = (array: string, shapes: readonly Shape[]) =>
     namesOf(array, shapes).map((name, i) => g.input(name, shapes[i]!));
-  const weights = inputs("w"), averages = inputs("e");
-  const moved = namesOf("e'", shapes).map((name, i) => {
-    const w = weights[i]!, e = averages[i]!;
-    return [name, g.add(e, g.mul(g.sub(w, e), rest))];
+  const weights = inputs("w", isMixed ? states : stored), averages = inputs("e", states);
+  const joined = states.length < weights.length ? [g.concat(weights, 0)] : weights;
+  const moved = namesOf("e'", states).map((name, i) => {
+    const e = averages[i]!;
+    return [name, g.add(e, g.mul(g.sub(joined[i]!, e), rest))];
   });
   return encodeGraph(g, Object.fromEntries(moved));
 }
@@ -295,8 +296,8 @@ export async function openOptimizer(
   const kernels = new Map(
     await Promise.all(
       stepShapes(store, options).entries().map(async ([key, shape]) => {
-        const model = stepModel(shape, options, store.master !== undefined);
-        const average = memory.rest && await device.compile(averageModel(shape.states));
+        const isMixed = store.master !== undefined, model = stepModel(shape, options, isMixed);
+        const average = memory.rest && await device.compile(averageModel(shape, isMixed));
         return [key, { step: await device.compile(model), average }] as const;
       }),
     ),

@@ -16,6 +16,7 @@ import { completeOptimizer, groupOf, openStage } from "../../../kernels/internal
 import { lowerModel } from "../../../kernels/onnx/lower.ts";
 import { ModelProtoSchema } from "../../../kernels/onnx/onnx_pb.ts";
 import { stepModel } from "../../../kernels/stage/optimizer.ts";
+import { ownMemory } from "../own_memory.ts";
 import { drawWeights } from "../stage/stage_runs.ts";
 
 const MODEL = mlp({ inputs: 5, hidden: 4, layers: 1, classes: 3 }, 2);
@@ -34,10 +35,14 @@ const BATCH = {
 
 type Values = ReadonlyMap<string, Float32Array>;
 
-/** Takes two steps; returns the gradients of each, and the state before and after each. */
-async function stepTwice(optimizer: OptimizerOptions, rate: number) {
-  const device = await openReference(), states: { weights: Values; moments: Values }[] = [];
-  const stage = await openStage(device, PROGRAM, { optimizer, backward: "whole" });
+/**
+ * Takes two steps; returns the gradients of each, and the state before and after each. Offloaded
+ * states are those of a device with separate memory.
+ */
+async function stepTwice(optimizer: OptimizerOptions, rate: number, offload = false) {
+  const reference = await openReference(), states: { weights: Values; moments: Values }[] = [];
+  const device = offload ? ownMemory(reference) : reference;
+  const stage = await openStage(device, PROGRAM, { optimizer, backward: "whole", offload });
   const weights = drawWeights(PROGRAM);
   stage.load({
     weights,
@@ -182,7 +187,9 @@ Deno.test("a group has its rate and its decay, also of biases, and the first tha
 
 Deno.test("an average moves by 1 − d of its distance, and changes no weight", async () => {
   const plain = await stepTwice(ADAMW_DEFAULTS, 0.1);
-  const { states } = await stepTwice({ ...ADAMW_DEFAULTS, ema: 0.75 }, 0.1);
+  const averaged = { ...ADAMW_DEFAULTS, ema: 0.75 }, { states } = await stepTwice(averaged, 0.1);
+  const offloaded = await stepTwice(averaged, 0.1, true);
+  assert.deepEqual(offloaded.states, states);
   for (const { name } of PROGRAM.parameters) {
     assert.deepEqual(states[2]!.weights.get(name), plain.states[2]!.weights.get(name));
     let average = Array.from(states[0]!.weights.get(name)!);

@@ -13,6 +13,10 @@
  * and then uses the weights of other groups. (ONNX Runtime 1.30, found by comparing sizes.) So groups get
  * additional outputs of weight zero until they are divisible, which are cut off afterwards.
  *
+ * Without groups, the kernel of a convolution computes four outputs at a time if their number is divisible
+ * by four and that of the inputs by four or three. If it is not divisible by four, inputs after the third
+ * are read from wrong places (issue 29651 of ONNX Runtime). So there is one more output.
+ *
  * [Note: the GPU's sums] Nondeterministic operations of ONNX Runtime 1.30's kernels, found in its library
  * and its source, and their treatment:
  *
@@ -69,6 +73,16 @@ export function mixesInputs(node: NodeProto, weight: ValueType | undefined): boo
   return groups > 1 && own === 1 && inputs > groups;
 }
 
+/** Returns whether a convolution would read inputs from wrong places. */
+export function misreadsThrees(
+  node: NodeProto,
+  [x, weight]: readonly (ValueType | undefined)[],
+): boolean {
+  const [outputs = 0, inputs = 0] = weight?.shape ?? [];
+  return groupsOf(node) === 1 && outputs % FOUR === 0 && inputs > 3 && inputs % 3 === 0 &&
+    inputs % FOUR !== 0 && !isProduct(node, x, weight);
+}
+
 /** Cuts the outputs of each group from `wide` to the first `own`, and adds the bias. */
 function cutOff(
   write: Writer,
@@ -112,10 +126,11 @@ export const wholeFours: Rewrite = (write, node) => {
   cutOff(write, node, write.again([x, widest]), [own, wide]);
 };
 
-/** Computes two outputs, the second of zeros; see {@linkcode mixesInputs}. */
-export const twoOutputs: Rewrite = (write, node) => {
+/** Computes one more output, of zeros; `axis` is that of the outputs in the weight. */
+export const oneMoreOutput = (axis: number): Rewrite => (write, node) => {
   const [x, weight] = node.input as [string, string], { shape } = write.typeOf(weight);
-  cutOff(write, node, write.again([x, widened(write, weight, 1, 1, shape)]), [1, 2]);
+  const own = shape[axis]!, wider = widened(write, weight, axis, 1, shape);
+  cutOff(write, node, write.again([x, wider]), [own, own + 1]);
 };
 
 /**
@@ -271,18 +286,25 @@ export function orderSums(graph: GraphProto, types: ReadonlyMap<string, ValueTyp
   });
 }
 
-/** Returns whether a convolution is a product whose number of terms allows unordered sums. */
-export function isLongProduct(
+/** Returns whether a convolution is a product. */
+function isProduct(
   node: NodeProto,
-  [x, weight]: readonly (ValueType | undefined)[],
+  x: ValueType | undefined,
+  weight: ValueType | undefined,
 ): boolean {
-  if (!x || !weight || intOf(node, "group", 1) !== 1) return false;
-  const [, ...terms] = weight.shape, [, , ...sizes] = x.shape;
+  if (!x || !weight || groupsOf(node) !== 1) return false;
+  const [, , ...sizes] = x.shape;
   const { kernel, strides, pads } = windowsOfProto(node, sizes, weight.shape.slice(2));
   const isAlone = elementCount(kernel) === 1 && strides.every((stride) => stride === 1);
-  return (isAlone || sameShape(kernel, sizes)) && pads.every((pad) => pad === 0) &&
-    elementCount(terms) >= SPLIT_TERMS.least;
+  return (isAlone || sameShape(kernel, sizes)) && pads.every((pad) => pad === 0);
 }
+
+/** Returns whether a convolution is a product whose number of terms allows unordered sums. */
+export const isLongProduct = (
+  node: NodeProto,
+  [x, weight]: readonly (ValueType | undefined)[],
+): boolean =>
+  isProduct(node, x, weight) && elementCount(weight!.shape.slice(1)) >= SPLIT_TERMS.least;
 
 /** The weight, a row for each output, times the elements of each window. */
 export const convolutionAsProduct: Rewrite = (write, node) => {

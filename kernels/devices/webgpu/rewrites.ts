@@ -29,10 +29,11 @@ import type { DType } from "../device.ts";
 import {
   convolutionAsProduct,
   isLongProduct,
+  misreadsThrees,
   mixesGroups,
   mixesInputs,
+  oneMoreOutput,
   sumsOfColumns,
-  twoOutputs,
   wholeFours,
 } from "./products.ts";
 
@@ -310,9 +311,11 @@ const REWRITES: Readonly<
       ? convolutionAsProduct
       : mixesGroups(node, types[1])
       ? wholeFours
+      : misreadsThrees(node, types)
+      ? oneMoreOutput(0)
       : undefined,
   ConvTranspose: (node, { types: [, weight] }) =>
-    mixesInputs(node, weight) ? twoOutputs : undefined,
+    mixesInputs(node, weight) ? oneMoreOutput(1) : undefined,
   LogSoftmax: () => logSoftmax,
   ReduceSum: (node, { types: [x], numbers }) => {
     const isOfColumns = x?.dtype === "f32" && x.shape.length === 2 && `${numbers(1)}` === "0";

@@ -54,6 +54,7 @@ export const WINDOW_CASES: Readonly<Record<string, readonly Case[]>> = {
     conv([[1, 2, 5, 4], [4, 1, 3, 3]], { groups: 2, strides: 2, pads: 1 }),
     conv([[1, 64, 4, 4], [3, 64, 2, 2]], { strides: 2, pads: 1 }),
     conv([[2, 3, 2, 2], [2, 3, 1, 1]], { pads: 1 }),
+    conv([[1, 6, 3, 4], [4, 6, 2, 2], [4]]),
   ],
   ConvTranspose: [
     transposed([[2, 3, 4, 3], [3, 2, 3, 2], [2]]),

@@ -14,6 +14,7 @@ import {
   Graph,
   nativeLibraryPath,
   openDevice,
+  openReference,
   PRECISIONS,
 } from "../../../../kernels/mod.ts";
 import { openGradientNorms } from "../../../../kernels/stage/gradients.ts";
@@ -243,6 +244,20 @@ deviceTest("a vector has the same norms and steps whatever is beside it", async 
   for (const [count, bucketSize] of [[2, 768], [2, 2 ** 16], [60, 2 ** 16]] as const) {
     const received = await firstOf(device, count, bucketSize);
     assert.deepEqual(received, alone, `${count} in ${bucketSize}`);
+  }
+});
+
+deviceTest("convolutions compute the same for any number of inputs", async (device) => {
+  for (const [inputs, outputs] of [[6, 4], [9, 8], [15, 4]] as const) {
+    const g = new Graph(), w = g.input("w", [outputs, inputs, 3, 3]);
+    const model = modelOf(g, { y: g.conv(g.input("x", [2, inputs, 4, 5]), w) });
+    const [received, expected] = await Promise.all(
+      [device, openReference()].map(async (one) =>
+        (await runModel(await one, model, (port, i) => numbersFor(port, i))).get("y")!
+      ),
+    );
+    const off = received!.map((value, i) => Math.abs(value - expected![i]!));
+    assert.ok(Math.max(...off) < 1e-5, `${inputs} to ${outputs}: ${Math.max(...off)}`);
   }
 });
 

@@ -152,6 +152,27 @@ Deno.test("a convolution that is a product of many terms is written as one, in p
   }
 });
 
+/** Channels of a convolution, and whether it has one more output. */
+const THREES:
+  readonly (readonly [inputs: number, outputs: number, size: number, isWider: boolean])[] = [
+    [6, 4, 3, true],
+    [9, 8, 3, true],
+    [3, 4, 3, false],
+    [12, 4, 3, false],
+    [6, 6, 3, false],
+    [6, 4, 1, false], // a product
+  ];
+
+Deno.test("a convolution with inputs that the provider would read in threes has one more output", async () => {
+  for (const [inputs, outputs, size, isWider] of THREES) {
+    const g = new Graph(), w = g.input("w", [outputs, inputs, size, size]);
+    const y = g.conv(g.input("x", [2, inputs, 4, 5]), w, g.input("b", [outputs]));
+    const model = modelOf(g, { y }), what = `${inputs} to ${outputs}`;
+    assert.equal(countOf(prepareModel(model).bytes, "Concat"), Number(isWider), what);
+    assert.ok(await errorOf(model, 7) <= BOUNDS.fp32, what);
+  }
+});
+
 Deno.test("more rows than are compared at a time are added to any table", async () => {
   for (const height of [20, 1300, 3000]) {
     const g = new Graph(), base = g.input("base", [height, 3]);

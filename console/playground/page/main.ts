@@ -196,7 +196,10 @@ byId("second").addEventListener("click", () => {
   change({ ...settings, sides: second ? [first] : [first, readLink(START).sides[1]!] });
 });
 byId("reset").addEventListener("click", () => restart(readLink(START)));
-addEventListener("hashchange", () => LINK() !== formatLink(settings) && restart(readHash()));
+addEventListener("hashchange", () => {
+  if (document.getElementById(LINK())) calmDown(); // a jump within the page
+  else if (LINK() !== formatLink(settings)) restart(readHash());
+});
 
 // A file that misses a panel must not replace the page.
 for (const type of ["dragover", "drop"] as const) {

@@ -105,7 +105,12 @@ async function keepState(page: Page, url: string): Promise<void> {
 }
 
 async function useIt(page: Page, url: string): Promise<void> {
-  await open(page, url, "a.schedule=1f1b&b.schedule=own&b.lists=0F0_0B0!1F0_1B0");
+  const link = "a.schedule=1f1b&b.schedule=own&b.lists=0F0_0B0!1F0_1B0";
+  await open(page, url, link);
+  await page.keyboard.press("Tab");
+  await page.keyboard.press("Enter"); // skips to the timelines, and changes nothing
+  await until(page, `document.activeElement.id === "panels"`);
+  await until(page, `location.hash === ${JSON.stringify(`#${new URLSearchParams(link)}`)}`);
   await page.evaluate(`document.querySelector("#a-panel .timeline").focus()`);
   await page.keyboard.press("ArrowRight");
   const chosen = () => page.textContent("#a-panel .chosen");

@@ -89,7 +89,7 @@ try {
     throw new TypeError(`it must be a gpt2, received ${model ?? "none of Troupe's"}`);
   }
   const session = await ort.InferenceSession.create(bytes);
-  const tokenizer = await (TOKENIZERS[name] ?? TOKENIZERS.none)();
+  const tokenizer = await TOKENIZERS[Object.hasOwn(TOKENIZERS, name) ? name : "none"]();
   $("#about").textContent =
     `GPT-2: layers ${layers}, hidden ${hidden}, context ${about.seq}, tokens ${name}`;
   if (!Object.hasOwn(TOKENIZERS, name) || name === "none") form.elements.prompt.value = "0"; // an id

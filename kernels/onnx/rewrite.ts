@@ -29,7 +29,12 @@ export function arithmetic(write: Writer) {
     div: binary("Div"),
     scalar: (value: number) => write.constant("f32", [value], []),
     reshape: (of: string, shape: readonly number[], output?: string) =>
-      write.node("Reshape", [of, write.constant("i64", shape)], {}, output),
+      write.node(
+        "Reshape",
+        [of, write.constant("i64", shape)],
+        shape.includes(0) ? { allowzero: 1 } : {},
+        output,
+      ),
   };
 }
 

@@ -295,7 +295,8 @@ export const MOVE_METHODS: Methods = {
       elementCount(sizes) === elementCount(a.shape);
     const must = "the number of elements must stay, and at most one size be -1";
     assertInput(isShape, "reshape", must, `[${a.shape}] and [${shape}]`);
-    return g.node("Reshape", [a, g.int64(sizes)], [sizes])[0]!; // A size of 0 is 0.
+    const attributes = sizes.includes(0) ? { allowzero: 1 } : undefined;
+    return g.node("Reshape", [a, g.int64(sizes)], [sizes], attributes)[0]!;
   },
   flatten: (g, a, axis = 1) => {
     const at = axis === a.shape.length ? axis : positiveAxis(axis, a.shape.length);

@@ -91,7 +91,7 @@ function logProbabilities(write: Writer, logits: string, classes: string): strin
   const parts = Math.min(rows, CHUNKS_MAX, Math.ceil(elementCount(shape) / CHUNK_ELEMENTS));
   const of = (some: string, own: string) =>
     write.node("GatherElements", [write.node("LogSoftmax", [some], { axis: 1 }), own], { axis: 1 });
-  if (parts === 1) return of(logits, classes);
+  if (parts <= 1) return of(logits, classes);
   const found = Array.from({ length: parts }, (_, i) => {
     const from = Math.floor(i * rows / parts), to = Math.floor((i + 1) * rows / parts);
     const axis = write.constant("i64", [0]);

@@ -70,7 +70,7 @@ export const sumOfSquares = (groups: Groups, numbers: ArrayLike<number>): Float6
 
 /** Returns ln Σ e^x of each group, in f64. */
 function logSumExp(groups: Groups, numbers: ArrayLike<number>): Float64Array {
-  const most = largest(groups, numbers);
+  const most = largest(groups, numbers).map((most) => isFinite(most) ? most : 0);
   const shifted = Float64Array.from(numbers, (v, i) => Math.exp(v - most[groups.of[i]!]!));
   return sum(groups, shifted).map((total, group) => Math.log(total) + most[group]!);
 }
@@ -223,6 +223,7 @@ function reduced(op: string, otherwise: (g: Builder, a: Value) => Value = (_, a)
 /** Multiplies the halves of an axis recursively: elements of 0 have a gradient, too. */
 function productAlong(g: Builder, a: Value, axis: number): Value {
   const size = a.shape[axis]!, half = Math.floor(size / 2);
+  if (size === 0) return g.expand(g.scalar(1, a.dtype), a.shape.with(axis, 1));
   if (size === 1) return a;
   const [left, right, rest] = g.split(a, axis, size % 2 ? [half, half, 1] : [half, half]);
   const both = productAlong(g, g.mul(left!, right!), axis);

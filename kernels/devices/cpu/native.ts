@@ -118,7 +118,7 @@ function inParts(
 ): void {
   const { shape } = write.typeOf(inputs[0]!), rows = shape[0] ?? 1;
   const parts = Math.min(rows, Math.ceil(elementCount(shape) / (threads * CACHED_ELEMENTS)));
-  if (parts === 1) return void compute(inputs, output);
+  if (parts <= 1) return void compute(inputs, output);
   const sizes = Array.from(
     { length: parts },
     (_, i) => Math.floor((i + 1) * rows / parts) - Math.floor(i * rows / parts),

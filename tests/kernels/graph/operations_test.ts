@@ -86,6 +86,11 @@ const MADE: Readonly<Record<string, readonly Made[]>> = {
     [[2, 3], (g, x) => g.argMax(g.mod(g.add(x, g.scalar(1)), g.scalar(3)), 1, false), [1, 1], [2]],
     [[2, 3], (g, x) => g.argMax(g.mul(x, g.scalar(0)), 0), [0, 0, 0], [1, 3]],
   ],
+  "a product of no elements is 1": [[[0, 3], (g, x) => g.prod(x, [0]), [1, 1, 1]]],
+  "the logarithm of a sum of infinities is infinite": [
+    [[2], (g, x) => g.logSumExp(g.div(g.scalar(1), x)), [Infinity]],
+    [[1], (g, x) => g.logSumExp(g.log(x)), [-Infinity]],
+  ],
   "indices below 0 count from the end": [
     [[5], (g, x) => g.gather(x, pairs(g, -1, 0, -5, 1)), [4, 0, 0, 1]],
     [[2, 3], (g, x) => g.gatherND(x, pairs(g, 1, -1, -2, 0)), [5, 0]],

@@ -92,5 +92,12 @@ export const TIES: Case = on([[2, 3, 7, 6]], (g, x) => g.maxPool(x, 3, { strides
 export const COMPOSED_CASES: Readonly<Record<string, Case>> = {
   groupNorm: squared([[2, 6, 3, 4], [6], [6]], (g, x, w, b) => g.groupNorm(x, 3, w, b)),
   "resize by lines": squared([[2, 3, 5, 4]], (g, x) => g.resize(x, [7, 3], { mode: "linear" })),
+  "sum of no elements": on([[2, 0, 3]], (g, x) => g.sum(x, [0])),
+  "gelu of no elements": on([[0, 3]], (g, x) => g.gelu(x)),
+  "convolution of no images": on([[0, 3, 5, 5], [2, 3, 3, 3]], (g, x, w) => g.conv(x, w)),
+  "losses of no rows": on(
+    [[0, 4]],
+    (g, x) => g.crossEntropy(x, g.constant(new Int32Array(0), [0], "i32")),
+  ),
   "pad by reflection": squared([[2, 3, 4]], (g, x) => g.pad(x, [0, 1, 2, 0, 0, 3], "reflect")),
 };

@@ -166,8 +166,11 @@ export const ELEMENTS_MAX = 2 ** 31 - 1;
 /** Largest number of axes of a tensor, as in PyTorch. */
 const AXES_MAX = 64;
 
-/** Refuses shapes with too many elements or axes. */
+/** Refuses shapes with too many elements or axes, or with a size that is no count. */
 export function checkElements(shape: Ints): void {
+  const areCounts = shape.every((size) => Number.isInteger(size) && size >= 0);
+  const sizes = "sizes must be whole numbers from 0";
+  assertInput(areCounts, "build a graph", sizes, `[${shape}]`);
   if (elementCount(shape) <= Number.MAX_SAFE_INTEGER && shape.length <= AXES_MAX) return;
   const must = `at most ${Number.MAX_SAFE_INTEGER} elements and ${AXES_MAX} axes`;
   const received = shape.length > AXES_MAX ? `${shape.length} axes` : `shape [${shape}]`;

@@ -145,6 +145,8 @@ export class NodeGraph {
     const elements = elementCount(shape),
       must = `shape [${shape}] must have ${elements} elements`;
     assertInput(data.length === elements, "add constant", must, data.length);
+    const Kind = HOST_ARRAYS[dtype], type = `the data of ${dtype} must be ${Kind.name}`;
+    assertInput(data instanceof Kind, "add constant", type, data.constructor.name, TypeError);
     const value: Value = { name: `c${this.#names++}`, shape, dtype, data };
     this.#own.add(value);
     return value;

@@ -7,6 +7,7 @@
 import type { Graph } from "../ops/graph.ts";
 import type { Value } from "../graph/value.ts";
 import { assertInput } from "../errors.ts";
+import { broadcastShape, sameShape } from "../graph/shapes.ts";
 import type { LayerGraph, MaskPlace } from "./layer.ts";
 
 /** Score of a masked token: exp(−1e30) is exactly 0. */
@@ -175,6 +176,11 @@ function weightsOf(
   { causal, mask, bias, scale = 1 / Math.sqrt(queries.shape[3]!) }: AttentionOptions,
 ): Value {
   let scores = g.matmul(queries, keys, { transB: true, alpha: scale });
+  for (const { shape } of [mask, bias].filter((one) => one !== undefined)) {
+    const fits = sameShape(broadcastShape(shape, scores.shape), scores.shape);
+    const must = `mask and bias must broadcast to [${scores.shape}]`;
+    assertInput(fits, "attend", must, `[${shape}]`);
+  }
   if (bias) scores = g.add(scores, bias);
   if (mask) {
     const isSeen = g.cast(mask, "bool");

@@ -5,6 +5,7 @@
  */
 
 import type { DType } from "../devices/device.ts";
+import { assertInput } from "../errors.ts";
 import { broadcastShape, elementCount, type Ints, sameShape } from "../graph/shapes.ts";
 import {
   dtypeNumbered,
@@ -318,7 +319,17 @@ const FUNCTIONS: Ops = {
       (g, dy, x) => g.mul(dy, g.minimum(x, g.scalar(0))),
     ),
     method: "prelu",
-    shape: like(0),
+    shape: (known) => {
+      const [x, slope] = known.inputs as [ValueType, ValueType];
+      const fits = sameShape(broadcastShape(x.shape, slope.shape), x.shape);
+      assertInput(
+        fits,
+        "compute PRelu",
+        `slope must broadcast to [${x.shape}]`,
+        `[${slope.shape}]`,
+      );
+      return shaped(known, x.shape);
+    },
   },
   Selu: composed((g, x, call) => {
     const alpha = numberOf(call, "alpha", 1.67326319217681884765625);

@@ -5,7 +5,7 @@
  */
 
 import { assertInput, refusal } from "../errors.ts";
-import { elementCount, positiveAxis } from "../graph/shapes.ts";
+import { elementCount, type Ints, positiveAxis, sameShape } from "../graph/shapes.ts";
 import {
   type Node,
   type NodeGraph,
@@ -13,6 +13,7 @@ import {
   type Settings,
   textOf,
   type Value,
+  type ValueType,
 } from "../graph/value.ts";
 import { type NdArray, ndArray, positions, stridesOf, take } from "./array.ts";
 import type { Builder } from "./builder.ts";
@@ -21,7 +22,7 @@ import {
   type Call,
   checkMade,
   flat,
-  like,
+  type Known,
   type Methods,
   mustBe,
   neededNumbers,
@@ -76,6 +77,22 @@ function scatter(x: NdArray, updates: NdArray, places: Int32Array, node: Setting
   return ndArray(x, sums);
 }
 
+/** Refuses indices with other axes than the tensor, or larger ones beside the axis of the index. */
+function checkElementPlaces(known: Known): void {
+  const [{ shape }, indices] = known.inputs, axis = axisOf(known, shape), own = indices!.shape;
+  const fits = own.length === shape.length &&
+    own.every((size, i) => i === axis || size <= shape[i]!);
+  const must = `indices must have the axes of [${shape}], at most as large except for axis ${axis}`;
+  assertInput(fits, "use indices", must, `[${own}]`);
+}
+
+/** Refuses updates with another shape or type. */
+function checkUpdates(wanted: Ints, { dtype }: ValueType, updates: ValueType): void {
+  const fits = sameShape(updates.shape, wanted) && updates.dtype === dtype;
+  const received = `${updates.dtype} [${updates.shape}]`;
+  assertInput(fits, "scatter", `updates must be ${dtype} [${wanted}]`, received);
+}
+
 /** Returns whether a scatter adds. */
 function isAddition({ op, attributes: { reduction } }: Node): boolean {
   if (reduction === "add" || reduction === "none") return reduction === "add";
@@ -124,7 +141,10 @@ export const GATHERS: Ops = {
     },
   },
   GatherElements: {
-    shape: (known) => shaped(known, known.inputs[1]!.shape),
+    shape: (known) => {
+      checkElementPlaces(known);
+      return shaped(known, known.inputs[1]!.shape);
+    },
     gradient: (g, node, [dy]) => {
       const [x, indices] = node.inputs as [Value, Value], axis = node.attributes.axis as number;
       return [g.scatterElements(zeros(g, x.shape), indices, dy!, axis, "add")];
@@ -139,7 +159,12 @@ export const GATHERS: Ops = {
     },
   },
   ScatterElements: {
-    shape: like(0),
+    shape: (known) => {
+      const [x, indices, updates] = known.inputs;
+      checkElementPlaces(known);
+      checkUpdates(indices!.shape, x, updates!);
+      return [x];
+    },
     gradient: (g, node, [dy]) => {
       const [, indices, updates] = node.inputs as [Value, Value, Value];
       const axis = node.attributes.axis as number;
@@ -153,7 +178,11 @@ export const GATHERS: Ops = {
       call.g.scatterElements(...operands(call, 3), numberOf(call, "axis", 0), reductionOf(call)),
   },
   ScatterND: {
-    shape: like(0),
+    shape: ({ inputs: [x, indices, updates] }) => {
+      const outer = indices!.shape.slice(0, -1), depth = indices!.shape.at(-1)!;
+      checkUpdates([...outer, ...x.shape.slice(depth)], x, updates!);
+      return [x];
+    },
     gradient: (g, node, [dy]) => {
       const [, indices, updates] = node.inputs as [Value, Value, Value];
       const rest = () => g.scatterND(dy!, indices, zeros(g, updates.shape));
@@ -187,7 +216,8 @@ function positiveIndices(g: NodeGraph, indices: Value, size: number): Value {
 
 /** Merges the axes that `indices` address. */
 function rowsOf(g: Builder, a: Value, indices: Value): Value {
-  const depth = indices.shape.at(-1)!;
+  const depth = indices.shape.at(-1) ?? 0, must = `their last axis must be 1 .. ${a.shape.length}`;
+  assertInput(depth >= 1 && depth <= a.shape.length, "use indices", must, `[${indices.shape}]`);
   return g.reshape(a, [elementCount(a.shape.slice(0, depth)), ...a.shape.slice(depth)]);
 }
 

@@ -218,11 +218,11 @@ export const IMAGES: Ops = { Resize: resize, Pad: pad };
 /** Methods that resize or pad images. */
 export const IMAGE_METHODS: Methods = {
   upsample: (g, x, factors) => {
-    const [n = 0, channels = 0, ...sizes] = x.shape;
+    const [n = 0, channels = 0, ...sizes] = x.shape, rank = x.shape.length;
     const times = sizes.map((_, axis) => typeof factors === "number" ? factors : factors[axis]!);
     const areCounts = times.every((factor) => Number.isInteger(factor) && factor >= 1);
-    const must = "factors must be whole numbers from 1";
-    assertInput(areCounts, "repeat elements", must, `[${factors}]`);
+    const must = "x must be [n, channels, ...sizes], and factors whole numbers from 1";
+    assertInput(rank >= 3 && areCounts, "repeat elements", must, `[${x.shape}] and [${factors}]`);
     const shape = [n, channels, ...sizes.map((size, axis) => size * times[axis]!)];
     const none = g.constant(new Float32Array(0), [0]);
     return one(g, IMAGES, "Resize", [x, none, none, g.int64(shape)], {
@@ -247,7 +247,7 @@ export const IMAGE_METHODS: Methods = {
     const must = `pads must be ${2 * rank} whole numbers from 0`;
     assertInput(arePads, `pad [${x.shape}]`, must, `[${pads}]`);
     if (typeof value === "number") {
-      return one(g, IMAGES, "Pad", [x, g.int64(pads), g.scalar(value)]);
+      return one(g, IMAGES, "Pad", [x, g.int64(pads), g.scalar(value, x.dtype)]);
     }
     return x.shape.reduce((y, size, axis) => {
       const around = [pads[axis]!, pads[rank + axis]!] as const;

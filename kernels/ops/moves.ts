@@ -15,7 +15,7 @@ import {
   positiveAxis,
   sameShape,
 } from "../graph/shapes.ts";
-import { numberOf, numbersOf, type Value } from "../graph/value.ts";
+import { numberOf, numbersOf, operandsOf, type Value } from "../graph/value.ts";
 import { broadcastStrides, ndArray, positions, put, stridesOf, take } from "./array.ts";
 import type { Builder } from "./builder.ts";
 import {
@@ -318,7 +318,12 @@ export const MOVE_METHODS: Methods = {
     const at = positiveAxis(axis, a.shape.length), size = a.shape[at]!;
     const axisOfShape = `axis ${at} of [${a.shape}]`;
     if (typeof parts === "number") {
-      assertInput(size % parts === 0, "split", `${axisOfShape} must divide by ${parts}`, size);
+      assertInput(
+        parts >= 1 && size % parts === 0,
+        "split",
+        `${axisOfShape} must divide by ${parts}`,
+        size,
+      );
       return nodes(g, MOVES, "Split", [a], { axis: at, num_outputs: parts }, parts);
     }
     const isWhole = parts.reduce((sum, part) => sum + part, 0) === size;
@@ -326,7 +331,9 @@ export const MOVE_METHODS: Methods = {
     return nodes(g, MOVES, "Split", [a, g.int64(parts)], { axis: at }, parts.length);
   },
   concat: (g, values, axis) =>
-    one(g, MOVES, "Concat", values, { axis: positiveAxis(axis, values[0]!.shape.length) }),
+    one(g, MOVES, "Concat", operandsOf(g, "Concat", ...values), {
+      axis: positiveAxis(axis, values[0]!.shape.length),
+    }),
   slice: (g, a, starts, ends, axes = starts.map((_, i) => i), steps = starts.map(() => 1)) => {
     const isWhole = [starts, ends, steps].every(({ length }) => length === axes.length);
     const must = `each of ${axes.length} axes must have a start, an end and a step other than 0`;

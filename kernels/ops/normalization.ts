@@ -307,6 +307,14 @@ function perChannel(g: Builder, numbers: Value, { shape: [, channels, ...sizes] 
   return g.reshape(numbers, [channels!, ...sizes.map(() => 1)]);
 }
 
+/** Refuses a weight or bias that is not of the last axis. */
+function checkLast(x: Value, ...numbers: readonly Value[]): void {
+  const last = x.shape.slice(-1), isOfLast = numbers.every(({ shape }) => sameShape(shape, last));
+  const received = `[${x.shape}] and ${numbers.map(({ shape }) => `[${shape}]`).join(", ")}`;
+  const must = "x must have an axis, and weight and bias the size of its last one";
+  assertInput(last.length === 1 && isOfLast, "normalize", must, received);
+}
+
 const affine = (g: Builder, x: Value, weight: Value, bias: Value): Value =>
   g.add(g.mul(x, perChannel(g, weight, x)), perChannel(g, bias, x));
 
@@ -321,9 +329,10 @@ export const NORMALIZATION_METHODS: Methods = {
     const holds = logits.shape.length === 2 && sameShape(targets.shape, logits.shape.slice(0, 1));
     const received = `[${logits.shape}] and [${targets.shape}]`, what = "take cross-entropy";
     assertInput(holds, what, "logits must be [n, classes] and targets [n]", received);
-    return one(g, NORMALIZATION, `${TROUPE}.CrossEntropy`, [logits, targets]);
+    return one(g, NORMALIZATION, `${TROUPE}.CrossEntropy`, [logits, g.cast(targets, "i32")]);
   },
   layerNorm: (g, x, weight, bias, epsilon = 1e-5): Value => {
+    checkLast(x, weight, bias);
     if (x.shape.length === 1) {
       const row = g.reshape(x, [1, ...x.shape]);
       return g.reshape(g.layerNorm(row, weight, bias, epsilon), x.shape);
@@ -331,11 +340,13 @@ export const NORMALIZATION_METHODS: Methods = {
     const attributes = { axis: -1, epsilon: { float: epsilon } };
     return nodes(g, NORMS, "LayerNormalization", [x, weight, bias], attributes, 3)[0]!;
   },
-  rmsNorm: (g, x, weight, epsilon = 1e-5) =>
-    one(g, NORMS, "SimplifiedLayerNormalization", [x, weight], {
+  rmsNorm: (g, x, weight, epsilon = 1e-5) => {
+    checkLast(x, weight);
+    return one(g, NORMS, "SimplifiedLayerNormalization", [x, weight], {
       axis: -1,
       epsilon: { float: epsilon },
-    }),
+    });
+  },
   groupNorm: (g, x, groups, weight, bias, epsilon = 1e-5) => {
     const [n = 0, channels = 0, ...sizes] = x.shape;
     const must = `their number must divide the channels, ${channels}`;

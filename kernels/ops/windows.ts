@@ -434,11 +434,12 @@ function poolWindows(
   const sizes = shape.slice(2), rank = sizes.length;
   assertInput(isImageShape(shape), "pool", `x must be ${IMAGES}`, `[${shape}]`);
   const size = typeof kernel === "number" ? sizes.map(() => kernel) : kernel;
-  const windows = windowsOf(sizes, size, options);
+  const given = windowsOf(sizes, size, options);
+  const windows = ceilMode ? withLastWindows(sizes, given) : given;
   const areSmall = windows.pads.every((pad, i) => pad < windows.kernel[i % rank]!);
   const must = `pads must be smaller than the window [${windows.kernel}]`;
   assertInput(areSmall, "pool", must, `[${windows.pads}]`);
-  return ceilMode ? withLastWindows(sizes, windows) : windows;
+  return windows;
 }
 
 /** Returns the share of each window inside an image with padding `pads`, row by row. */

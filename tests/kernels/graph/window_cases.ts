@@ -92,6 +92,14 @@ export const TIES: Case = on([[2, 3, 7, 6]], (g, x) => g.maxPool(x, 3, { strides
 export const COMPOSED_CASES: Readonly<Record<string, Case>> = {
   groupNorm: squared([[2, 6, 3, 4], [6], [6]], (g, x, w, b) => g.groupNorm(x, 3, w, b)),
   "resize by lines": squared([[2, 3, 5, 4]], (g, x) => g.resize(x, [7, 3], { mode: "linear" })),
+  "pad whole numbers": on([[4]], (g, x) => {
+    const ends = g.pad(g.constant(Int32Array.of(1, 2), [2], "i32"), [1, 1], 5);
+    return g.mul(x, g.cast(ends, "f32"));
+  }),
+  "losses of i64 targets": on([[2, 3]], (g, x) => {
+    const targets = g.constant(BigInt64Array.of(2n, -1n), [2], "i64");
+    return g.crossEntropy(x, targets);
+  }),
   "sum of no elements": on([[2, 0, 3]], (g, x) => g.sum(x, [0])),
   "gelu of no elements": on([[0, 3]], (g, x) => g.gelu(x)),
   "convolution of no images": on([[0, 3, 5, 5], [2, 3, 3, 3]], (g, x, w) => g.conv(x, w)),

@@ -223,8 +223,8 @@ export function intsOf({ attributes }: Settings, name: string): Ints | undefined
   throw new RangeError(`${name} must be whole numbers below 2^53, received [${value}]`);
 }
 
-/** Returns whether an attribute is 1; 0 is its default. */
-export const isSet = (node: Settings, name: string): boolean => numberOf(node, name, 0) === 1;
+/** Returns whether an attribute is another number than 0, its default. */
+export const isSet = (node: Settings, name: string): boolean => numberOf(node, name, 0) !== 0;
 
 /** Largest number of elements of a tensor that is created while a file is read. */
 const MADE_MAX = 2 ** 26;

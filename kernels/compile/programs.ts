@@ -339,13 +339,15 @@ export type Bounds = readonly [least: number, most: number];
 export function fieldBounds({ fields, models }: LayerProgram): Map<string, Bounds> {
   const bounds = new Map<string, Bounds>();
   // Most layers read no such field, and decoding a model takes time.
-  if (!fields.some(({ dtype }) => dtype === "i32" || dtype === "i64")) return bounds;
+  const whole = fields.filter(({ dtype }) => dtype === "i32" || dtype === "i64");
+  if (whole.length === 0) return bounds;
   const graph = fromBinary(ModelProtoSchema, models.forward).graph!;
   const types = valueTypes(graph);
-  const names = new Map(fields.map(({ name }) => [PORTS.field(name), name]));
+  const names = new Map(whole.map(({ name }) => [PORTS.field(name), name]));
   for (const node of graph.node) {
-    const reshaped = node.opType === "Reshape" ? names.get(node.input[0]!) : undefined;
-    if (reshaped !== undefined) names.set(node.output[0]!, reshaped);
+    const isSame = node.opType === "Reshape" || node.opType === "Cast";
+    const same = isSame ? names.get(node.input[0]!) : undefined;
+    if (same !== undefined) names.set(node.output[0]!, same);
     const field = names.get(node.input[1] ?? ""), shape = types.get(node.input[0] ?? "")?.shape;
     if (field === undefined || !shape) continue;
     if (node.opType === "Gather") {

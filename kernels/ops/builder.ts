@@ -306,7 +306,7 @@ export class Builder extends NodeGraph {
   /** ln softmax over an axis. */
   declare readonly logSoftmax: (a: Value, axis?: number) => Value;
   /**
-   * −ln softmax(logits)[target] of each row: logits [n, classes], targets [n] int32, result [n].
+   * −ln softmax(logits)[target] of each row: logits [n, classes], whole targets [n], result [n].
    * A row with target −1 has loss 0 and no gradient.
    */
   declare readonly crossEntropy: (logits: Value, targets: Value) => Value;

@@ -6,6 +6,7 @@ import {
   compileModel,
   gpt2,
   type Layer,
+  type LayerGraph,
   llama,
   mlp,
   type Model,
@@ -47,6 +48,14 @@ Deno.test("a token or a target outside of the vocabulary is refused, except for 
     assert.match(check({ ids: ids.with(1, 5), targets })!, /"ids" must .* -5 to 4, received 5/);
     assert.match(check({ ids, targets: targets.with(1, 5) })!, /"targets" .* -1 to 4, received 5/);
   }
+  const wide = (g: LayerGraph) => {
+    const logits = g.mul(g.batch("x", [2, 3]), g.parameter("w", [3]));
+    return g.crossEntropy(logits, g.batch("labels", [2], "i64"));
+  };
+  const layers = [{ name: "wide", build: wide }];
+  const check = batchCheck(compileModel({ name: "wide", layers, predictions: 2 }, "none"));
+  const labels = BigInt64Array.of(-1n, 3n);
+  assert.match(check({ x: new Float32Array(6), labels })!, /"labels" .* -1 to 2, received 3/);
 });
 
 Deno.test("a micro-batch whose F fails is not in flight, and its memory serves the next one", async () => {

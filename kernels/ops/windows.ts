@@ -88,6 +88,13 @@ function optionsOf(node: Node, sizes: Ints) {
 /** Returns the windows and groups of a convolution in a file, as options of a method. */
 const readOptions = (call: Call) => ({ ...movesOf(call), groups: numberOf(call, "group", 1) });
 
+/** Refuses a convolution of a file with another size of its windows than that of its weight. */
+function checkKernel(call: Call): void {
+  const own = operand(call, 1).shape.slice(2), kernel = intsOf(call, "kernel_shape") ?? own;
+  if (sameShape(kernel, own)) return;
+  throw new RangeError(`kernel_shape must be that of the weight, [${own}], received [${kernel}]`);
+}
+
 /** Returns the place in an image of each element of each window, row by row; −1 in the padding. */
 function placesOf(sizes: Ints, counts: Ints, { kernel, strides, pads, dilations }: Windows) {
   const steps = stridesOf(sizes), rank = sizes.length;
@@ -258,11 +265,15 @@ const convolution = (resultOf: typeof convolved, isTransposed: boolean): Op => (
 const CONVOLUTIONS: Ops = {
   Conv: {
     ...convolution(convolved, false),
-    read: (call) => call.g.conv(...operands(call, 2), call.inputs[2], readOptions(call)),
+    read: (call) => {
+      checkKernel(call);
+      return call.g.conv(...operands(call, 2), call.inputs[2], readOptions(call));
+    },
   },
   ConvTranspose: {
     ...convolution(transposed, true),
     read: (call) => {
+      checkKernel(call);
       const outputPadding = intsOf(call, "output_padding");
       if (intsOf(call, "output_shape")) {
         throw new TypeError("the size of its output must follow from pads, received output_shape");

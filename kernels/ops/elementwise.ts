@@ -511,10 +511,12 @@ export const ELEMENTWISE_METHODS: Methods = {
   softsign: (g, a) => g.div(a, g.add(g.abs(a), g.scalar(1))),
   silu: (g, a) => withAlpha(g, `${MICROSOFT}.QuickGelu`, a, 1),
   mish: (g, a) => g.mul(a, g.tanh(g.softplus(a))),
-  gelu: (g, a, approximate = "tanh") =>
-    approximate === "tanh"
-      ? one(g, ELEMENTWISE, `${MICROSOFT}.FastGelu`, [a])
-      : one(g, ELEMENTWISE, "Gelu", [a], { approximate }),
+  gelu: (g, a, approximate = "tanh") => {
+    if (approximate !== "tanh") return one(g, ELEMENTWISE, "Gelu", [a], { approximate });
+    // ONNX Runtime has none of a scalar.
+    if (a.shape.length === 0) return g.reshape(g.gelu(g.reshape(a, [1])), []);
+    return one(g, ELEMENTWISE, `${MICROSOFT}.FastGelu`, [a]);
+  },
   cast: (g, a, dtype) =>
     a.dtype === dtype ? a : one(g, ELEMENTWISE, "Cast", [a], { to: ONNX_DTYPE[dtype] }),
   where: (g, condition, a, b) => {

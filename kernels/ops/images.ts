@@ -246,6 +246,7 @@ export const IMAGE_METHODS: Methods = {
     const arePads = pads.length === 2 * rank && pads.every((pad) => pad >= 0);
     const must = `pads must be ${2 * rank} whole numbers from 0`;
     assertInput(arePads, `pad [${x.shape}]`, must, `[${pads}]`);
+    if (rank === 0) return x;
     if (typeof value === "number") {
       return one(g, IMAGES, "Pad", [x, g.int64(pads), g.scalar(value, x.dtype)]);
     }

@@ -101,6 +101,8 @@ export const COMPOSED_CASES: Readonly<Record<string, Case>> = {
     return g.crossEntropy(x, targets);
   }),
   "sum of no elements": on([[2, 0, 3]], (g, x) => g.sum(x, [0])),
+  "gelu of a scalar": on([[]], (g, x) => g.gelu(x)),
+  "pad a scalar": on([[]], (g, x) => g.pad(g.mul(x, x), [])),
   "gelu of no elements": on([[0, 3]], (g, x) => g.gelu(x)),
   "convolution of no images": on([[0, 3, 5, 5], [2, 3, 3, 3]], (g, x, w) => g.conv(x, w)),
   "losses of no rows": on(

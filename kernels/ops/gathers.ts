@@ -86,11 +86,9 @@ function checkElementPlaces(known: Known): void {
   assertInput(fits, "use indices", must, `[${own}]`);
 }
 
-/** Refuses updates with another shape or type. */
-function checkUpdates(wanted: Ints, { dtype }: ValueType, updates: ValueType): void {
-  const fits = sameShape(updates.shape, wanted) && updates.dtype === dtype;
-  const received = `${updates.dtype} [${updates.shape}]`;
-  assertInput(fits, "scatter", `updates must be ${dtype} [${wanted}]`, received);
+/** Refuses updates with another shape. */
+function checkUpdates(wanted: Ints, { shape }: ValueType): void {
+  assertInput(sameShape(shape, wanted), "scatter", `updates must be [${wanted}]`, `[${shape}]`);
 }
 
 /** Returns whether a scatter adds. */
@@ -162,7 +160,7 @@ export const GATHERS: Ops = {
     shape: (known) => {
       const [x, indices, updates] = known.inputs;
       checkElementPlaces(known);
-      checkUpdates(indices!.shape, x, updates!);
+      checkUpdates(indices!.shape, updates!);
       return [x];
     },
     gradient: (g, node, [dy]) => {
@@ -180,7 +178,7 @@ export const GATHERS: Ops = {
   ScatterND: {
     shape: ({ inputs: [x, indices, updates] }) => {
       const outer = indices!.shape.slice(0, -1), depth = indices!.shape.at(-1)!;
-      checkUpdates([...outer, ...x.shape.slice(depth)], x, updates!);
+      checkUpdates([...outer, ...x.shape.slice(depth)], updates!);
       return [x];
     },
     gradient: (g, node, [dy]) => {

@@ -257,9 +257,8 @@ export class Dataset {
       if ("image" in field) checkScale(field);
       if ("text" in field) checkPositive("read a table", { length: field.length });
     }
-    const { length } = rows,
-      encode = (row: TableRow, i: number) => encodeRow(row, schema, classes, `row ${i + 1}`);
-    const columns = Object.entries(joinRows(length, rows.values().map(encode)));
+    const encode = (row: TableRow, i: number) => encodeRow(row, schema, classes, `row ${i + 1}`);
+    const { length } = rows, columns = Object.entries(joinRows(length, rows.values().map(encode)));
     const read = (row: number) => {
       const own = columns.map(([name, all]) => {
         const size = all.length / length;
@@ -454,17 +453,16 @@ export class Dataset {
     const plan = { microBatch: samples, microBatches: 1, order: (row: number) => row };
     const rows = batchRows(this.length, plan);
     const read = (row: number) => this.read(order(row), Math.floor(row / this.length));
+    const sizes = Object.entries(this.read(0)).map(([name, { length }]) =>
+      [name, this.classes[name]?.length ?? length] as const
+    );
     return {
       *from(microBatch) {
         for (const numbers of rows.from(microBatch)) yield joinRows(samples, numbers.map(read));
       },
       samples,
       length: this.length / samples,
-      sizes: Object.fromEntries(
-        Object.entries(this.read(0)).map((
-          [name, { length }],
-        ) => [name, this.classes[name]?.length ?? length]),
-      ),
+      sizes: Object.fromEntries(sizes),
       classes: this.classes,
     };
   }

@@ -310,7 +310,7 @@ export function allocateShared(
     programs.map(({ masks = [] }, layer) => masks.map((spec) => ({ slice, layer, spec })))
   );
   const ports = all.map((programs) => programs.map((): Record<string, Tensor> => ({})));
-  // The masks of a layer are written, so each is at the start of a tensor.
+  // Each mask of a layer has a tensor, which masks of other layers share.
   const masked = placeTogether(device, masks, false);
   for (const [{ slice, layer, spec }, tensor] of [...tensors, ...masked]) {
     ports[slice]![layer]![spec.name] = tensor;

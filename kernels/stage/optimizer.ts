@@ -414,11 +414,11 @@ function bindStep(
       },
     },
   );
-  const averages = all.at(-1)!,
-    average = factor && kernels.average?.bind(
-      { ...named("w", master ? w : stored), ...named("e", averages), rest: factor },
-      named("e'", averages),
-    );
+  const averages = all.at(-1)!;
+  const average = factor && kernels.average?.bind(
+    { ...named("w", master ? w : stored), ...named("e", averages), rest: factor },
+    named("e'", averages),
+  );
   return async () => {
     for (const { rest, visitor } of visits) device.write(visitor, rest);
     await step();

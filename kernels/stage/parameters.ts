@@ -56,10 +56,10 @@ export function allocateFlat(
   dtype: DType,
   ranges: readonly FlatRange[],
 ): FlatTensor {
-  const partOf = ({ offset, length }: FlatRange) => (
+  const parts = ranges.map(({ offset, length }) => (
     { offset, length, tensor: device.alloc(dtype, [length]) }
-  );
-  return { dtype, parts: ranges.map(partOf) };
+  ));
+  return { dtype, parts };
 }
 
 /** Returns the tensors of flat arrays. */

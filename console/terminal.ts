@@ -35,7 +35,9 @@ export async function* linesOf(
   signal?: AbortSignal,
 ): AsyncGenerator<string, void> {
   let rest = "";
-  for await (const text of bytes.pipeThrough(new TextDecoderStream(), { ...signal && { signal } })) {
+  for await (
+    const text of bytes.pipeThrough(new TextDecoderStream(), { ...signal && { signal } })
+  ) {
     const lines = (rest + text).split("\n");
     rest = lines.pop()!;
     yield* lines;

@@ -27,7 +27,7 @@ import {
   readTraced,
   type TimelineRecord,
 } from "../run_files/timeline_file.ts";
-import { ensure, count, inOneLine, print, quoted } from "../terminal.ts";
+import { count, ensure, inOneLine, print, quoted } from "../terminal.ts";
 import { checkCount, checkWord, type Command, defineCommand, percent } from "./common.ts";
 
 const TRACE_FLAGS = {

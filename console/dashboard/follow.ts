@@ -262,7 +262,9 @@ function tablesOf(record: RunRecord): FactTable[] {
       "Plan",
       Object.fromEntries(plan.stages.map(({ stage, workers, layers, parameters, costShare }) => [
         `stage ${stage}`,
-        `${layers.join(", ")} on worker ${workers.join(", ")}: ${count(parameters, "parameter")}, ` +
+        `${layers.join(", ")} on worker ${workers.join(", ")}: ${
+          count(parameters, "parameter")
+        }, ` +
         `${(100 * costShare).toFixed(0)} % of the work`,
       ])),
     ),

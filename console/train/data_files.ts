@@ -241,7 +241,8 @@ export function checkSameFiles(
 
 function unnamed(cannot: string, flag: string, path: string, args: readonly string[]): Error {
   const shown = path.length > PATH_SHOWN_MAX ? "FILE" : path;
-  const must = `--${flag} must name the file that its run read, because a file may not open another`;
+  const must =
+    `--${flag} must name the file that its run read, because a file may not open another`;
   return untrusted(cannot, must, "train", [...withoutData(args), `--${flag}`, shown]);
 }
 

@@ -18,11 +18,7 @@ import {
   onnxWithWeights,
   type TensorSpec,
 } from "../../kernels/mod.ts";
-import {
-  assertInput,
-  describeOnnx,
-  modelFields,
-} from "../../kernels/internal.ts";
+import { assertInput, describeOnnx, modelFields } from "../../kernels/internal.ts";
 import { checkFile } from "../command.ts";
 import { ensure, quoted } from "../terminal.ts";
 import { dimensionsOf, type GivenTrainFlags, type TrainFlags } from "./flags.ts";

@@ -424,7 +424,12 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
   async #start(): Promise<Engine> {
     const { state, at } = this.#snapshot ?? { state: this.#base!, at: this.#log.start };
     const steps = this.#log.since(at), engine = this.#opened = await this.open(state);
-    await this.#log.repeat(engine, at, steps);
+    await this.#log.repeat(engine, at, steps).catch((error) => {
+      // Survivors of a loss do not have the steps that are not repeated yet.
+      throw error instanceof WorkerLostError
+        ? new WorkerLostError({ ...error.lost, remains: undefined })
+        : error;
+    });
     return engine;
   }
 

@@ -11,6 +11,7 @@ import {
 import type { StateOf } from "../../../kernels/stage/state.ts";
 import type { StepRequest } from "../../../actors/pipeline/step.ts";
 import type { Engine } from "../../../actors/run/engine.ts";
+import type { Hosts } from "../../../actors/run/hosts.ts";
 import {
   openSnapshots,
   Recovery,
@@ -31,6 +32,13 @@ const STATE = { weights: new Map<string, Float32Array>(), moments: new Map() };
 const OUTCOME = { losses: [], updates: [], isCommitted: true, peakActivations: [], weights: [] };
 const CHECKPOINT = { weights: new Map([["w", Float32Array.of(7)]]), moments: new Map() };
 
+/** Two workers, of which one is always replaced. */
+const HOSTS: Omit<Hosts, "open"> = {
+  ...{ workers: 2, minWorkers: 1, available: undefined, prepare: undefined, onResize: () => {} },
+  layout: () => ({ pipelines: 2, depth: 1, copies: 2 }),
+  isFasterOn: () => false,
+};
+
 type Call = "open" | "step" | "save" | "read" | "write" | "evaluate" | "drain";
 type Fails = Partial<Record<Call, number[]>>;
 
@@ -41,11 +49,13 @@ interface How extends Partial<RetryOptions> {
   readonly snapshots?: SnapshotPlace;
   /** The start of the workers during which the checkpoint that was read becomes whole. */
   readonly wholeIn?: number;
+  /** True if survivors of a loss take over its workers. */
+  readonly moves?: boolean;
 }
 
 /** Opens a recovering engine over engines that fail at given calls, counted from 1 for each kind of call. */
 async function scripted(fails: Fails, options: How = {}, error = () => lost()) {
-  const { ahead = 0, writes: isSharded, snapshots: place, wholeIn, ...retry } = options;
+  const { ahead = 0, writes: isSharded, snapshots: place, wholeIn, moves, ...retry } = options;
   const calls: string[] = [], lines: string[] = [], counts = new Map<Call, number>();
   const call = (name: Call, more = "") => {
     const count = (counts.get(name) ?? 0) + 1;
@@ -78,6 +88,7 @@ async function scripted(fails: Fails, options: How = {}, error = () => lost()) {
   };
   const engine = await Recovery.open(open, {
     ...{ retries: 1, canKill: true, state: STATE, announce: (line) => void lines.push(line) },
+    ...moves && { hosts: { ...HOSTS, open: (_, state) => open(state) } },
     ...{ isSharded, shapes, snapshots: openSnapshots(place, undefined, shapes), ...retry },
   });
   /** Returns the calls since the previous `called()`. */
@@ -130,6 +141,17 @@ for (const { what, fails, options, kind = "exit", play, calls, from } of recover
     await run.engine.close();
   });
 }
+
+Deno.test("a worker that is lost while steps are repeated takes none of them away", async () => {
+  const remains = { workers: 1, committed: { ...OUTCOME, memory: [], traces: [] } };
+  const losses = [lost({ kind: "throw" }), lost({ remains }), lost({ remains: { workers: 1 } })];
+  const options = { retries: 3, snapshots: "memory", moves: true } as const;
+  const run = await scripted({ step: [3, 4, 8] }, options, () => losses.shift()!);
+  await run.play("1-4");
+  // The third loss is in step 4, up to which no step is missing: the run moves.
+  assert.equal(run.called(), "open 1 2 3 open 1 open 1 2 3 4 read open+ 4");
+  await run.engine.close();
+});
 
 Deno.test("a worker may fail up to the limit; one more failure ends the run", async () => {
   for (const step of [[1], [1, 2]]) {

@@ -157,7 +157,7 @@ export type TrainEvent =
   | {
     /** A worker was lost, and the run continues from the last committed step. */
     readonly type: "failure";
-    /** The next step that was taken. */
+    /** The next step that was taken; after the last step, that one. */
     readonly step: number;
     /** Id of the actor that failed first. */
     readonly actor: string;
@@ -169,7 +169,7 @@ export type TrainEvent =
   | {
     /** Workers were lost or have joined, and the run continues on others, with the same bits. */
     readonly type: "resize";
-    /** The next step that was taken. */
+    /** The next step that was taken; after the last step, that one. */
     readonly step: number;
     /** Reason of the move. */
     readonly cause: "lost" | "joined";

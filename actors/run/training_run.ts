@@ -186,7 +186,7 @@ export class TrainingRun {
     const turn = eventTurns();
     for await (const taken of pipelinedSteps(this.engine, this.#requests(), pausesAfter)) {
       const events = this.#endStep(taken), { step } = this.#progress;
-      for (const one of this.failures.splice(0)) yield { step, ...one };
+      yield* this.#failed();
       yield* events;
       if (jobs) yield* jobs.ended((read) => this.engine.read(read));
       if (writer) yield* await writer.soFar();
@@ -214,7 +214,14 @@ export class TrainingRun {
     assertWritten(journal, this.#progress.step, this.newest);
     // The consumer of the weights needs memory.
     await this.engine.close();
+    yield* this.#failed();
     yield event;
+  }
+
+  /** Returns the failures since they were last asked for. */
+  #failed(): TrainEvent[] {
+    const { step } = this.#progress;
+    return this.failures.splice(0).map((one) => ({ step, ...one }));
   }
 
   /** Yields the remaining steps, until the run must end. */

@@ -9,7 +9,7 @@ import { train } from "../../../actors/run/train.ts";
 import { openRun } from "../../../actors/run/training_run.ts";
 import { gpt2 } from "../../../kernels/mod.ts";
 import { atDepth, IS_DEEP } from "../../depth.ts";
-import { startsSoFar } from "../child_processes.ts";
+import { startsSoFar, watchThreads } from "../child_processes.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";
 import { batchesOf, eventsOf, once, outcome, type Sizes, SMALL } from "../runs.ts";
 
@@ -82,6 +82,18 @@ Deno.test("a lost worker is replaced until its retries end, and a loss of the on
   assert.deepEqual(depths, [[4, 2], [4, 3]]);
   assert.deepEqual(eventsOf(run.events, "failure").map(({ actor }) => actor), ["worker-1"]);
   assert.deepEqual(run.bits, (await outcome(SIZES, { ...options, runtime: "serial" })).bits);
+});
+
+Deno.test("a loss after the last step is reported, too", async () => {
+  const sizes = { ...SIZES, steps: 1 }, evaluation = { every: 1, batches: batchesOf(SIZES, 2) };
+  const options = { ...RUN, replicas: 2, retries: 1, evaluation } as const;
+  for (const [failover, type] of [["resize", "resize"], ["restart", "failure"]] as const) {
+    using threads = watchThreads();
+    const { events } = await outcome(sizes, { ...options, failover }, ({ type }) => {
+      if (type === "step") [...threads.living][1]!.terminate();
+    });
+    assert.deepEqual(eventsOf(events, type).map(({ step }) => step), [1]);
+  }
 });
 
 for (

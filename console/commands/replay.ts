@@ -173,15 +173,17 @@ const NAMED_FLAGS = {
 /** The values of these flags. */
 type NamedFiles = { readonly [Name in keyof typeof NAMED_FLAGS]?: unknown };
 
-/** Flags of output and memory, which a journal must not set. */
+/** Flags of output, memory and failover, which a journal must not set. */
 const OWN: readonly string[] = [
   "journal-messages",
   "journal-full",
+  "memory",
   "memory-limit",
   "trace-steps",
   "log",
   "black-box",
   "failover",
+  "buddy",
   "min-workers",
   ...Object.keys(DASHBOARD_FLAGS),
   "help",

@@ -133,7 +133,7 @@ export async function replayWorker(
   const from = start.step + records[0]!.segment - 1, to = start.step + records.at(-1)!.segment;
   const again = new Rerunner(actor), failure = await repeatSteps(boxed, box, again, from, to);
   const { messages, computed, missing } = messagesTo(records, again.messages, start.step);
-  const isBegun = messages.length > 2;
+  const isBegun = again.messages.length > 2;
   if (!isBegun) throw new Error(`Cannot replay ${actor}: the run must begin again; ${failure}`);
   const answers = new Answers(actor, recordsOf(box)), shown: string[] = [];
   const factory = await singleActorFactory(messages[0]!.message);
@@ -232,6 +232,8 @@ function messagesTo(records: readonly BoxRecord[], again: readonly Repeated[], s
     const [twin] = take((one) =>
       typed(type, step)(one) && one.from === from && one.digest[1] === digest[1]
     );
+    // A mirror of another stage has buckets, too; the program runs again without mirrors.
+    if (type === "StepBucket" && !twin) continue;
     if (type === "Begin") round = (message as { round?: number } | undefined)?.round;
     if (message) messages.push({ from, message, step, digest });
     else if (twin?.digest[0] === digest[0]) compute(twin!);

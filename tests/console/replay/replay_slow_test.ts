@@ -440,6 +440,13 @@ folderTest("a black box that was cut or changed is refused in a sentence", async
   }
   await refusedHere(["replay", box, "--actor", "worker-9"], /must be one of worker-0, .* worker-9/);
   await refusedHere(["replay", box], /--actor must name a worker, received none/);
+  // From the first step on, so that no steps before it are repeated.
+  await Deno.writeFile(bad, bytes.slice().fill(0, 16, 24));
+  const small = await troupe(1, "replay", bad, ...words`--actor worker-1 --memory-limit 1000`);
+  assert.match(
+    small,
+    /\nCannot replay worker-1: the run must begin again; Cannot train within the/,
+  );
 });
 
 folderTest("workers of a loss and of a kill replay, and a changed bit is found", async (folder) => {
@@ -470,15 +477,30 @@ folderTest("workers of a loss and of a kill replay, and a changed bit is found",
   assert.match(flipped, sentence);
 });
 
-folderTest("sums that threads share are computed again for the recorded round", async (folder) => {
-  const how = words`--workers 2 --replicas 2 --steps 99999 --checkpoint-every 4 --out ${folder}`;
-  const run = new Running([...TRAIN, ...TINY, ...how, "--json", "--black-box=1"]);
-  await run.printed("stdout", /"step":10,/);
-  run.kill();
-  await run.end(HANG_LIMIT_MS);
-  const said = await troupe(0, "replay", join(folder, "black-box"), "--actor", "worker-1");
-  assert.match(said, /, [1-9]\d* of them computed again; [1-9]\d* answers as recorded\n/);
-});
+for (
+  const [what, flag, told] of [
+    [
+      "sums that threads share are computed again for the recorded round",
+      "--replicas=2",
+      /, [1-9]\d* of them computed again; [1-9]\d* answers as recorded\n/,
+    ],
+    [
+      "a worker is replayed without the mirror that it had",
+      "--buddy",
+      /, all kept; [1-9]\d* answers as recorded\nWhat the other/,
+    ],
+  ] as const
+) {
+  folderTest(what, async (folder) => {
+    const how = words`--workers 2 ${flag} --steps 99999 --checkpoint-every 4 --out ${folder}`;
+    const run = new Running([...TRAIN, ...TINY, ...how, "--json", "--black-box=1"]);
+    await run.printed("stdout", /"step":10,/);
+    run.kill();
+    await run.end(HANG_LIMIT_MS);
+    const said = await troupe(0, "replay", join(folder, "black-box"), "--actor", "worker-1");
+    assert.match(said, told);
+  });
+}
 
 folderTest("a run that ends well or has short actions leaves no black box", async (folder) => {
   assert.ok(!(await failIn(folder)).includes("black-box"));

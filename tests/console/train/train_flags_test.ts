@@ -179,3 +179,8 @@ Deno.test("a journal records the default clipping; without a record, nothing was
   assert.equal(await clipOf(train), 1);
   assert.equal(await clipOf(["--journal", "run.jsonl"]), 0);
 });
+
+Deno.test("a replay neither reports its memory nor moves", () => {
+  const args = replayedArguments(["--memory", "--buddy", "--failover", "resize"], {}, "run.jsonl");
+  assert.deepEqual(args.map((one) => one.replace(/\d{2,}/, "N")), ["--clip=0", "--memory-limit=N"]);
+});

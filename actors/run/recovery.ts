@@ -306,6 +306,8 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
   /** The current state, if it was gathered and no step has been taken since. */
   #newest: StageState | undefined;
   readonly #log = new StepLog();
+  /** Settles when the last step has ended and is logged. */
+  #logged: Promise<unknown> = Promise.resolve();
   /** The engine, which may be starting. */
   #current: Promise<Engine>;
   /** The engine that must be closed. */
@@ -350,7 +352,13 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
   }
 
   /** Trains on the micro-batches of one step, and logs them until the next snapshot. */
-  async step(request: StepRequest): Promise<StepOutcome> {
+  step(request: StepRequest): Promise<StepOutcome> {
+    const taking = this.#take(request);
+    this.#logged = taking.catch(() => {});
+    return taking;
+  }
+
+  async #take(request: StepRequest): Promise<StepOutcome> {
     if (this.options.hosts?.available) await this.#grow(this.options.hosts);
     const outcome = await this.#getOn((engine) => engine.step(request), true), log = this.#log;
     this.#newest = undefined;
@@ -375,6 +383,8 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
   /** Lets the steps that have begun end; without flushes, takes a snapshot. */
   async drain(): Promise<void> {
     await this.#outlive((engine) => engine.drain());
+    // The answers to the last step and to the drain may come together.
+    await this.#logged;
     if (this.#ahead === 0) return;
     this.#log.addDrain();
     if (!this.options.isSharded && this.options.retries > 0) await this.#takeSnapshot();

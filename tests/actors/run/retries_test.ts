@@ -114,7 +114,7 @@ async function scripted(fails: Fails, options: How = {}, error = () => lost()) {
     for (const one of what.split(" ").filter(Boolean)) {
       const steps = one.split("+");
       if (one.endsWith("!")) await assert.rejects(take(one.slice(0, -1)), LOST);
-      else await (DO[one]?.() ?? Promise.all(steps.map((step) => take(step))));
+      else await Promise.all(steps.map((step) => DO[step]?.() ?? take(step)));
     }
   };
   return { engine, called, lines, states, take, play };

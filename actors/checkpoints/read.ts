@@ -10,6 +10,7 @@ import {
   BYTES_MAX,
   type Checkpoint,
   type Disk,
+  type DiskFile,
   fileName,
   folderEntries,
   FORMAT,
@@ -105,12 +106,8 @@ async function readKind<T>(
   count: number,
   read: ReadTensors<T>,
 ): Promise<TensorsOf<T>> {
-  const index = await readWhole(
-    source,
-    indexName(kind),
-    BYTES_MAX.index,
-    async (file, path) => parseIndex(path, await readBytes(file)),
-  );
+  const parse = async (file: DiskFile, path: string) => parseIndex(path, await readBytes(file));
+  const index = await readWhole(source, indexName(kind), BYTES_MAX.index, parse);
   const values = new Map<string, T>(), shapes = new Map<string, readonly number[]>();
   for (const name of shardNames(kind, count)) {
     if (kind === AVERAGE && !source.manifest.files?.[name]) continue;

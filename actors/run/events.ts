@@ -204,12 +204,10 @@ export interface RunHosts extends AsyncDisposable {
   readonly transport: Transport;
   /** Waits for a host for each of `workers`. @throws {Error} when no host joins. */
   gather(workers: number): Promise<void>;
-  /** Returns the number of available hosts. */
+  /** Returns the number of hosts that do not want to leave. */
   available(): number;
   /** Returns an engine that lets hosts leave between its steps, but not all of them. */
   releasing(engine: Engine): Engine;
-  /** Returns whether all hosts want to leave: they wait for `release`. */
-  areLeaving(): boolean;
   /** Lets all hosts leave that want to. */
   release(): void;
 }

@@ -29,7 +29,7 @@ export type ResizeCause =
 export type Hosts = Omit<MovingHosts<EngineOptions>, "start">;
 
 /** Options of {@linkcode MovingHosts}. */
-interface HostsOptions {
+export interface HostsOptions {
   /** The fewest workers. */
   readonly minWorkers: number;
   /** Returns the workers that could be there now; absent where lost ones can start again. */
@@ -63,11 +63,8 @@ export const outlivesMoves = (
   devices.every(({ name }) => name !== "webgpu");
 
 /** The hosts of a run: fewer when some are lost, and more when others join, up to those of the run. */
-export class MovingHosts<R extends EngineOptions> implements HostsOptions {
-  readonly minWorkers: number;
+export class MovingHosts<R extends EngineOptions> {
   readonly available: HostsOptions["available"];
-  readonly prepare: HostsOptions["prepare"];
-  readonly onResize: HostsOptions["onResize"];
   /** The present number of workers. */
   workers: number;
   readonly #all: number;
@@ -79,11 +76,9 @@ export class MovingHosts<R extends EngineOptions> implements HostsOptions {
   constructor(
     run: R,
     private readonly openOf: (run: R) => (state: StateOf<TensorSource>) => Promise<Engine>,
-    { minWorkers, onResize, available, prepare }: HostsOptions,
+    readonly options: HostsOptions,
   ) {
-    this.minWorkers = minWorkers;
-    this.onResize = onResize;
-    this.prepare = prepare;
+    const { available } = options;
     const all = this.workers = this.#all = run.replicas * run.schedule.workers;
     this.available = available && (() => Math.min(all, available()));
     this.#run = this.#current = run;

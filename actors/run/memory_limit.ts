@@ -134,11 +134,10 @@ function assertFits(run: LargeRun, limits: Limit, changes: (run: LargeRun) => Ch
   if (bytes <= limit) return;
   let least = bytes, advice = otherwise;
   for (const { flags, options: changed, schedule: other } of changes(run)) {
-    const needed = measure(
-      other
-        ? planRun(compiled, other, name)
-        : compileRun({ ...options, ...changed }, schedule, name),
-    );
+    const planned = other
+      ? planRun(compiled, other, name)
+      : compileRun({ ...options, ...changed }, schedule, name);
+    const needed = measure(planned);
     const isEnough = needed <= limit, what = `${flags} would need ${mebibytes(needed)}`;
     if (needed < least) advice = isEnough ? what : `even ${what}: ${otherwise}`;
     if (isEnough) break;

@@ -93,7 +93,6 @@ export async function gatherHosts(
         },
       });
     },
-    areLeaving: () => leader.available === 0,
     release: () => leader.release(),
     [Symbol.asyncDispose]: () => leader[Symbol.asyncDispose](),
   };

@@ -49,7 +49,7 @@ import {
 import { rankTransport } from "./mpi_run.ts";
 import type { PreparedRun } from "./events.ts";
 import { Homes } from "./homes.ts";
-import { type Hosts, MovingHosts, outlivesMoves } from "./hosts.ts";
+import { type HostsOptions, MovingHosts, outlivesMoves } from "./hosts.ts";
 import { openSnapshots, Recovery, type RecoveryOptions, WorkerLostError } from "./recovery.ts";
 import { openSerial } from "./serial.ts";
 
@@ -360,7 +360,7 @@ export async function openPipeline(
 export async function openEngine(
   run: PreparedRun,
   onLost?: RecoveryOptions["onLost"],
-  onResize: Hosts["onResize"] = () => {},
+  onResize: HostsOptions["onResize"] = () => {},
 ): Promise<Recovery> {
   const { mpi } = run;
   const ranks = mpi && await rankTransport(mpi, mpi.ranks, columnsOf(run, mpi.ranks));

@@ -468,10 +468,11 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
   /** Moves the run to the remaining workers and to replacements of lost ones. */
   #shrink(hosts: Hosts, error: WorkerLostError, remains: Remains): void {
     const { lost } = error, workers = this.#workersAfter(hosts, error, remains.workers);
-    if (workers < hosts.minWorkers) {
+    const { minWorkers } = hosts.options;
+    if (workers < minWorkers) {
       // The committed step is returned; the next call fails with the same loss.
       if (remains.committed) return;
-      throw new TooFewWorkersError(lost, hosts.minWorkers);
+      throw new TooFewWorkersError(lost, minWorkers);
     }
     const why = { cause: "lost", actor: lost.worker, message: lost.message } as const;
     this.#move(hosts, workers, why, lost.isInStep && !remains.committed ? 1 : 0);
@@ -487,7 +488,7 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
     try {
       this.#replacements.failed(error);
       // It throws if no process can be started.
-      hosts.prepare?.(hosts.workers);
+      hosts.options.prepare?.(hosts.workers);
       return hosts.workers;
     } catch {
       return remaining;
@@ -519,7 +520,7 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
     this.options.announce(`${message}; the run continues on ${workers} workers`);
     this.#current = move();
     this.#current.then(() =>
-      hosts.onResize(cause, {
+      hosts.options.onResize(cause, {
         from,
         to: hosts.layout(),
         movedBytes: bytesOfState(this.options.shapes),
@@ -536,7 +537,9 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
       if (!(error instanceof WorkerLostError) || this.#closing.signal.aborted) throw error;
       const { lost: { kind, isWedged } } = error, fewer = workers - 1;
       const others = hosts.available ? fewer : this.#workersAfter(hosts, error, fewer);
-      if (kind !== "exit" || isWedged || others < Math.max(1, hosts.minWorkers)) throw error;
+      if (kind !== "exit" || isWedged || others < Math.max(1, hosts.options.minWorkers)) {
+        throw error;
+      }
       return await this.#openOn(hosts, others, state);
     }
   }

@@ -179,7 +179,7 @@ export class TrainingRun {
     let lastOfHosts = 0; // the step after which all hosts leave
     const savesAfter = (step: number) => step === lastOfHosts || this.#savesAfter(step);
     const pausesAfter = (step: number) => {
-      if (lent?.areLeaving()) lastOfHosts = step;
+      if (lent?.available() === 0) lastOfHosts = step; // all want to leave, and wait for release()
       return this.#evaluatesAfter(step) || savesAfter(step);
     };
     if (evaluation?.atStart) yield await this.#evaluate(false);
@@ -342,11 +342,8 @@ export class TrainingRun {
     return await this.engine.read(async (state) => {
       const finite = finiteOnly(state, this.#progress.step);
       const moments = namesOf(state, "optimizer"), names = namesOf(state, "model");
-      const { hash, weights } = await readHashed(
-        finite,
-        { moments, weights: names },
-        (name) => returnsWeights ? name : undefined,
-      );
+      const keptAs = (name: string) => returnsWeights ? name : undefined;
+      const { hash, weights } = await readHashed(finite, { moments, weights: names }, keptAs);
       return { hash, weights: returnsWeights ? weights : undefined };
     });
   }

@@ -16,6 +16,7 @@ import {
   type CommandSyntax,
   COMMON_FLAGS,
   DASHBOARD_FLAGS,
+  type Flags,
   flagsOfOptions,
   type FlagValues,
   type GivenFlags,
@@ -197,6 +198,20 @@ export const DATA_FILE_FLAGS = {
 /** Data that comes with Troupe and has a name. */
 const DATA_NAMES = builtInNames("data").filter((name) => !Object.hasOwn(DATA_FILE_FLAGS, name));
 
+/** Inserts flags of the command after flags of options, by the names of the latter. */
+function insertAfter<T extends Flags, Own extends Readonly<Record<string, Flags>>>(
+  options: T,
+  own: Own,
+): T & { readonly [K in keyof AllOf<Own>]: AllOf<Own>[K] } {
+  const flags = Object.entries(options).map(([name, flag]) => ({ [name]: flag, ...own[name] }));
+  return Object.assign({}, ...flags);
+}
+
+/** The flags of all values of a record. */
+type AllOf<T> =
+  (T[keyof T] extends infer F ? F extends unknown ? (flags: F) => void : never : never) extends
+    (flags: infer All) => void ? All : never;
+
 type Inherited = { readonly isInherited: true };
 
 /** The options that a resumed run takes from its checkpoint, and all others. */
@@ -234,25 +249,33 @@ export const LEARNING_FLAGS = {
     default: 8,
     help: "samples of a micro-batch",
   },
-  optimizer: {
-    kind: "part",
-    choices: builtInNames("optimizer"),
-    value: PART,
-    default: "adamw",
-    help: `${builtInNames("optimizer").join(", ")}, or settings of your own for one of them`,
-  },
-  dropout: {
-    kind: "number",
-    aliases: ["resid_pdrop", "embd_pdrop", "attn_pdrop"],
-    below: 1,
-    otherwise: "0",
-    help: "gpt, llama, mlp, t5: share of the elements that are left out in training",
-  },
-  ...flagsOfOptions(INHERITED),
-  "group-by-length": {
-    kind: "switch",
-    help: "with --lengths: documents of similar lengths are in one micro-batch",
-  },
+  ...insertAfter(
+    flagsOfOptions(INHERITED),
+    {
+      lengths: {
+        "group-by-length": {
+          kind: "switch",
+          help: "with --lengths: documents of similar lengths are in one micro-batch",
+        },
+      },
+      warmup: {
+        optimizer: {
+          kind: "part",
+          choices: builtInNames("optimizer"),
+          value: PART,
+          default: "adamw",
+          help: `${builtInNames("optimizer").join(", ")}, or settings of your own for one of them`,
+        },
+        dropout: {
+          kind: "number",
+          aliases: ["resid_pdrop", "embd_pdrop", "attn_pdrop"],
+          below: 1,
+          otherwise: "0",
+          help: "gpt, llama, mlp, t5: share of the elements that are left out in training",
+        },
+      },
+    } as const,
+  ),
 } as const;
 
 /** Sizes by name, as `batch=8,seq=32` says them. */
@@ -299,27 +322,37 @@ export const dimensionsOf = (text: string | undefined): Readonly<Record<string, 
 
 /** Flags that can change in a resumed run. */
 const RUNNING_FLAGS = {
-  ...flagsOfOptions(FREE),
-  supervisor: {
-    kind: "part",
-    choices: builtInNames("supervisor"),
-    value: PART,
-    default: "pipeline",
-    help: "supervisor of the workers: the built-in one, or your own",
-  },
-  trace: {
-    kind: "path",
-    help: "write the times of actions and the causes of waits, for Perfetto or troupe trace",
-  },
-  "trace-steps": {
-    kind: "own",
-    value: "A-B",
-    read: readStepRange,
-    must: "a step or a range of steps such as 10, 100-200 or 100-",
-    otherwise: "all; the file has at most 256 MiB",
-    help: "steps that a trace has",
-  },
-  memory: { kind: "switch", help: "show the memory of each worker, planned and used" },
+  ...insertAfter(
+    flagsOfOptions(FREE),
+    {
+      isolation: {
+        supervisor: {
+          kind: "part",
+          choices: builtInNames("supervisor"),
+          value: PART,
+          default: "pipeline",
+          help: "supervisor of the workers: the built-in one, or your own",
+        },
+      },
+      "journal-full": {
+        trace: {
+          kind: "path",
+          help: "write the times of actions and the causes of waits, for Perfetto or troupe trace",
+        },
+        "trace-steps": {
+          kind: "own",
+          value: "A-B",
+          read: readStepRange,
+          must: "a step or a range of steps such as 10, 100-200 or 100-",
+          otherwise: "all; the file has at most 256 MiB",
+          help: "steps that a trace has",
+        },
+      },
+      offload: {
+        memory: { kind: "switch", help: "show the memory of each worker, planned and used" },
+      },
+    } as const,
+  ),
   ...DASHBOARD_FLAGS,
   log: {
     kind: "choice",

@@ -34,7 +34,8 @@ const CHECKPOINT = { weights: new Map([["w", Float32Array.of(7)]]), moments: new
 
 /** Two workers, of which one is always replaced. */
 const HOSTS: Omit<Hosts, "open"> = {
-  ...{ workers: 2, minWorkers: 1, available: undefined, prepare: undefined, onResize: () => {} },
+  ...{ workers: 2, available: undefined },
+  options: { minWorkers: 1, available: undefined, prepare: undefined, onResize: () => {} },
   layout: () => ({ pipelines: 2, depth: 1, copies: 2 }),
   isFasterOn: () => false,
 };

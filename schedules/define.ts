@@ -226,7 +226,7 @@ export interface PolicyRule<O extends ScheduleOptions = ScheduleOptions>
   extends Omit<ScheduleRule<O>, "order"> {
   /** Micro-batches in flight at a time. */
   injectionLimit(options: O): number;
-  /** Most micro-batches of a stage between I and W. Default: whole backwards. */
+  /** Maximum number of micro-batches of a stage between I and W. Default: whole backwards. */
   weightBacklog?(options: O): number;
   /** Unit of the limit of activations. Default: micro-batches. */
   limitBy?(options: O): ScheduleOptions["limitBy"];

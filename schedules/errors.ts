@@ -1,6 +1,6 @@
 /** Errors of input that is refused, and texts from users in them. */
 
-/** Characters shown by {@linkcode quote}. */
+/** Maximum number of characters that {@linkcode quote} shows. */
 const SHOWN_MAX = 80;
 
 /**

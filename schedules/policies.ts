@@ -99,7 +99,7 @@ export interface StepPolicy extends DispatchPolicy {
 
 /** Options of an elastic policy. */
 export interface ElasticOptions {
-  /** Most (stage, micro-batch) activations at a time. Default: the peak of the list. */
+  /** Maximum number of (stage, micro-batch) activations at a time. Default: the peak of the list. */
   readonly activationLimit?: number | undefined;
   /**
    * K: whole backwards of the list run as I, and their W when nothing else can, with at most K
@@ -378,11 +378,11 @@ export interface ReadinessOptions {
   readonly stages: number;
   /** Micro-batches of the step. */
   readonly microBatches: number;
-  /** Most activations of the worker, in those of one stage and the largest micro-batch. */
+  /** Maximum activations of the worker, in units of one stage and the largest micro-batch. */
   readonly limit: number;
   /** The hint. */
   readonly order: MailboxOrder;
-  /** Most micro-batches of a stage whose I has run and whose W has not. Default 0. */
+  /** Maximum number of micro-batches of a stage whose I has run and whose W has not. Default 0. */
   readonly weightBacklog?: number;
   /** The activations of each micro-batch, as a part of the largest one's. Default 1. */
   readonly sizes?: readonly number[] | undefined;

@@ -150,7 +150,7 @@ export class ConfigReader {
   }
 }
 
-/** Characters of a shown value. */
+/** Maximum number of characters of a value in a message. */
 const SHOWN_MAX = 80;
 
 /** Describes a value; a list or an object may be too deep to be written out. */

@@ -185,13 +185,13 @@ export interface LossScaleState {
 const GROWTH_INTERVAL = 2000;
 const FIRST_DYNAMIC_SCALE = 65_536;
 
-/** The lowest dynamic scale: below the smallest normal FP16 number, gradients near 1 vanish too. */
+/** Minimum of a dynamic scale: below the smallest normal FP16 number, gradients near 1 vanish, too. */
 export const SCALE_MIN = 2 ** -14;
 
 /** The highest scale: even the smallest FP16 gradient, 2^-24, overflows under it. */
 export const SCALE_MAX = 2 ** 40;
 
-/** The most skipped steps in a row: gradients that overflow at any scale are not an accident. */
+/** Maximum number of skipped steps in a row: gradients that overflow at every scale are an error. */
 const SKIPS_MAX = 20;
 
 /** Returns the state at the beginning of a run. */

@@ -20,7 +20,7 @@ export interface CoreShare {
   readonly cores: number;
 }
 
-/** Bytes of one worker. */
+/** Memory of a worker, in bytes. */
 export interface WorkerMemory extends StageMemory {
   /** The worker, within a data-parallel replica: all replicas are alike. */
   readonly worker: number;

@@ -526,7 +526,7 @@ const lora = record<LoraOptions>(
   },
 );
 
-/** Most jobs of a run. */
+/** Maximum number of jobs of a run. */
 const JOBS_MAX = 8;
 
 /** Settings and folder of an adapter, or of several. */

@@ -207,7 +207,7 @@ export function divisorsOf(number: number): number[] {
   return [...low, ...high];
 }
 
-/** Most devices of which every smaller number is tried. */
+/** Maximum number of devices up to which every smaller number is tried. */
 const EVERY_COUNT_MAX = 16;
 
 /** Returns the numbers of devices to try, the most first. */

@@ -22,7 +22,7 @@ import { VIEWS } from "../transports/codec.ts";
 /** Name of the file in the folder of a run. */
 export const BLACK_BOX = "black-box";
 
-/** Most bytes of a file. */
+/** Maximum bytes of a file. */
 const BOX_BYTES = 64 * 2 ** 20;
 
 /** The first bytes of a file, with the version of its format. */
@@ -37,7 +37,7 @@ const PAGE = 4096;
 /** Bytes of a record, and of a record with its check in front of a message. */
 const RECORD = 24, ENTRY = 28;
 
-/** Most bytes of all rings, and the records of a step for which they have room. */
+/** Maximum bytes of all rings, and the number of records of a step that fit. */
 const RING_BYTES = 2 ** 24, STEP_RECORDS = 256;
 
 /** Buffers of at least this many bytes are written as they are, and the most bytes of all others. */

@@ -25,7 +25,7 @@ interface DataState {
   readonly state: unknown;
 }
 
-/** Characters of JSON of a state. */
+/** Maximum number of characters of a state as JSON. */
 const STATE_MAX = 2 ** 16;
 
 /**
@@ -340,5 +340,5 @@ function untilAborted<T>(promise: Promise<T>, signal?: AbortSignal): Promise<T |
   });
 }
 
-/** Fewest dropped micro-batches that are announced. */
+/** Minimum number of dropped micro-batches that is announced. */
 const DROPPED_TOLD = 10_000;

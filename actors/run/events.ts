@@ -208,7 +208,7 @@ export interface RunHosts extends AsyncDisposable {
   available(): number;
   /** Returns an engine that lets hosts leave between its steps, but not all of them. */
   releasing(engine: Engine): Engine;
-  /** Lets all hosts leave that want to. */
+  /** Lets the hosts leave that have asked to. */
   release(): void;
 }
 

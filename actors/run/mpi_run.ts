@@ -62,7 +62,7 @@ interface WatchedJob {
  * launcher kills the others, and rank 0 may not have printed the reason yet. */
 const SPEECH_MS = 3000;
 
-/** Gives rank 0 time to print the error. */
+/** Waits until rank 0 has printed the error. */
 export const letLeaderSpeak = (): Promise<void> => delay(SPEECH_MS);
 
 /** Joins the job, once. */

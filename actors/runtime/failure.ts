@@ -227,14 +227,14 @@ export function goneFailure(actor: string, reason: Reason = "stopped"): Failure 
 
 /** Limits of {@linkcode countRestarts}. */
 interface RestartLimits {
-  /** Most restarts within the period. */
+  /** Maximum number of restarts within the period. */
   readonly intensity: number;
   /** The period in milliseconds. */
   readonly periodMs: number;
-  /** Delay of the second restart, in milliseconds. The first has no delay; each further one has
-   * twice the delay of the one before. */
+  /** Delay of the second restart, in milliseconds. The first has no delay; each later one has
+   * twice the delay of the previous one. */
   readonly firstMs: number;
-  /** Longest delay, in milliseconds. */
+  /** Maximum delay, in milliseconds. */
   readonly maxMs: number;
 }
 

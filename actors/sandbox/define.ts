@@ -43,7 +43,7 @@ export type Schemas = Readonly<Record<string, Schema>>;
 
 /**
  * The part of {@linkcode Context} that the actor of a package has. In the sandbox an address is a
- * number without meaning elsewhere, `timeoutMs` is the only option, and the clock is fixed during a
+ * number that is valid in the sandbox only, `timeoutMs` is the only option, and the clock is fixed during a
  * message.
  *
  * @typeParam M messages that the actor handles.
@@ -63,7 +63,7 @@ export type PackageContext<M extends Message> = Pick<
 export interface ActorDefinition<Init, M extends Message, C = PackageContext<M>> {
   /** Name in lists and reports. */
   readonly name: string;
-  /** Version of the protocol: grows with each change that an older program cannot follow. */
+  /** Version of the protocol. It increases with each incompatible change. */
   readonly protocol: number;
   /** Schema of each message type; describes the fields besides `type`. */
   readonly messages: { readonly [K in M["type"]]: Schema };
@@ -74,10 +74,10 @@ export interface ActorDefinition<Init, M extends Message, C = PackageContext<M>>
 }
 
 /**
- * Checks a definition and gives it its types. A package that does not import Troupe exports the same
- * record as it is.
+ * Checks a definition and gives it its types. A package that does not import Troupe exports the plain
+ * record.
  *
- * @throws {TypeError} when a field is of another kind than it must be.
+ * @throws {TypeError} when a field has a wrong type.
  *
  * @example
  * ```ts
@@ -141,17 +141,17 @@ type Values = Record<string, unknown>;
 
 const isRecord = (value: unknown): value is Values => typeof value === "object" && value !== null;
 
-/** Longest description of an error in a message, in characters. */
+/** Maximum number of characters of an error in a message. */
 const WHY_MAX = 300;
 
-/** Returns the error in a value, or undefined. */
+/** Returns the error of a value; undefined if it is valid. */
 export type Check<T> = (value: T) => string | undefined;
 
 /**
  * Compiles the schemas of messages.
  *
  * @param cannot first words of the error.
- * @param owner name of what the schemas belong to.
+ * @param owner name of the owner of the schemas.
  * @returns a check that also refuses types without a schema.
  * @throws {TypeError} when a schema refers to nothing.
  */
@@ -169,7 +169,7 @@ export function validateMessages(cannot: string, owner: string, schemas: Schemas
 }
 
 /**
- * Puts handlers behind the schemas of a definition.
+ * Combines handlers with the schemas of a definition.
  *
  * @param cannot first words of the error.
  * @throws {TypeError} when a message has no handler, or its schema refers to nothing.
@@ -198,7 +198,7 @@ export function validate(cannot: string, owner: string, schema: Schema): Check<u
   if (Object.keys(schema).length === 0) return () => undefined;
   const validator = new Validator(plainSchema(schema) as JsonSchema, "2020-12");
   try {
-    validator.validate({}); // finds a reference to nothing
+    validator.validate({}); // throws if a reference has no target
   } catch (error) {
     throw new TypeError(`${cannot} must be whole (${messageOf(error)})`);
   }
@@ -221,10 +221,10 @@ export const REF = "~ref";
 /** The key of a class name in what a schema sees. */
 const CLASS = "~instanceof";
 
-/** Most values in one message. */
+/** Maximum number of values in a message. */
 const VALUES_MAX = 1_000_000;
 
-/** Most levels of nested records. */
+/** Maximum number of levels of nested records. */
 const DEPTH_MAX = 100;
 
 /**
@@ -268,7 +268,7 @@ function viewOf(value: unknown): unknown {
       return { [CLASS]: name, length: Number(length ?? size ?? byteLength ?? 0) };
     }
     if (Object.hasOwn(value as object, CLASS)) throw new TypeError(`it must have no "${CLASS}"`);
-    // Without a prototype, so that no value "has" a toString.
+    // Without a prototype, because an inherited `toString` would count as a property.
     const seen: Values = Object.create(null);
     for (const [key, one] of Object.entries(value as object)) {
       if (one !== undefined) seen[key] = look(one, depth + 1);

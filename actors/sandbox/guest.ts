@@ -134,7 +134,7 @@ class Guest {
     });
   }
 
-  /** Lets the host act once the actor only waits for answers. */
+  /** Returns control to the host when the actor only waits for answers. */
   #pause(): void {
     setImmediate(() => {
       if (this.#asks.size > 0 || this.#isOver) this.#end();
@@ -205,17 +205,17 @@ function assertAddress(what: string, to: unknown): void {
   throw new TypeError(`Cannot ${what}: it must be given the address of an actor`);
 }
 
-/** All that prints to the standard output. */
+/** Functions of `console` that print to the standard output. */
 const PRINTING = [
   ...["log", "info", "debug", "dir", "dirxml", "table", "count", "group", "groupCollapsed"],
   ...["timeEnd", "timeLog", "clear"],
 ];
 
 async function serveProcess(): Promise<never> {
-  // It must not come between the frames.
+  // Printed text must not mix with the frames.
   const print = console.error.bind(console);
   Object.assign(globalThis.console, Object.fromEntries(PRINTING.map((name) => [name, print])));
-  // Ctrl-C and the end of a terminal reach all processes. The program reacts to them.
+  // Ctrl-C and the end of a terminal reach all processes, but only the program reacts.
   Deno.addSignalListener("SIGINT", () => {});
   if (Deno.build.os !== "windows") Deno.addSignalListener("SIGHUP", () => {});
   const outbox = new Outbox(), { stdout, stdin } = Deno;

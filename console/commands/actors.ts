@@ -48,10 +48,10 @@ const ACTORS_WORDS: Readonly<Record<string, readonly [least: number, most: numbe
   verify: [0, 1],
 };
 
-/** Characters of a schema that are shown. */
+/** Maximum number of characters of a schema that are shown. */
 const SCHEMA_MAX = 160;
 
-/** Characters of a hash in a list. */
+/** Number of characters of a hash in a list. */
 const HASH_SHOWN = "sha256-".length + 8;
 
 /** Returns the contents of a package for `--json`. */

@@ -228,7 +228,7 @@ const FORMATS = {
 /** Flags of one format. */
 const FORMAT_FLAGS = { dtype: "hf", tokenizer: "hf", model: "onnx" } as const;
 
-/** Most tries to read a checkpoint. */
+/** Maximum number of attempts to read a checkpoint. */
 const TRIES_MAX = 20;
 
 /** `troupe export`. */

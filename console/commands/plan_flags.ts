@@ -24,7 +24,7 @@ import { readTrainFlags } from "../train/request.ts";
 import { someOf } from "./common.ts";
 import { COST_FLAGS, SIZE_FLAG } from "./schedule_flags.ts";
 
-/** Most devices of a plan, and most samples of its step: larger values are mistakes. */
+/** Maximum number of devices of a plan, and of samples of its step: larger values are mistakes. */
 const DEVICES_MAX = 2 ** 17, BATCH_MAX = 2 ** 24;
 
 const { data, optimizer, dropout, clip } = LEARNING_FLAGS;

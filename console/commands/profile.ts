@@ -371,7 +371,7 @@ export function describeProfile(profile: Profile): string[] {
 /** The model whose steps are checked, small enough that the check takes minutes. */
 const CHECKED = { layers: 4, hidden: 256, heads: 4, seq: 64, vocab: 512 };
 
-/** Most workers that are checked. */
+/** Maximum number of workers that are checked. */
 const CHECKED_WORKERS_MAX = 4;
 
 /** Milliseconds for which the load of other programs is measured. */

@@ -488,10 +488,10 @@ function unnamed(flag: string, file: string, journal: string, given: NamedFiles)
 const unread = (flag: string, why: string, received: string) =>
   new RangeError(`Cannot replay: --${flag} must be left out, ${why}, received ${received}`);
 
-/** Most arguments of a command, and characters of a text. */
+/** Maximum number of arguments of a command, and of characters of a text. */
 const ARGUMENTS_MAX = 256, TEXT_MAX = 4096;
 
-/** Most workers × micro-batches × replicas × steps of a simulated training. */
+/** Maximum of workers × micro-batches × replicas × steps of a simulated training. */
 const MAX_REHEARSED = 2 ** 16;
 
 const TEXT = shortText(TEXT_MAX), SIZE = v.exactOptional(integer(1));

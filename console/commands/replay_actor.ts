@@ -14,10 +14,10 @@ import { assertInput, elementCount, refusal, resolveDevices } from "../../kernel
 /** Makes any actor. */
 type AnyFactory = ActorFactory<unknown, Message>;
 
-/** Most bytes of the tensors of a first message. */
+/** Maximum bytes of the tensors of a first message. */
 const MEMORY_BYTES = 4 * 2 ** 30;
 
-/** Most bytes of a value. */
+/** Maximum bytes of a value. */
 const VALUE_BYTES = 8;
 
 /** The key of a tensor with data in another file, as ONNX encodes it: a text of 8 bytes. */

@@ -29,7 +29,7 @@ import { checkCount, type Command, defineCommand } from "./common.ts";
 
 const FLAGS = { ...CHART_FLAGS, ...COMMON_FLAGS } as const;
 
-/** Most runs that a chart can distinguish. */
+/** Maximum number of runs that a chart can distinguish. */
 const RUNS_MAX = 6;
 
 /** `troupe compare`. */

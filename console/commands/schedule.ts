@@ -204,7 +204,7 @@ function boundOf({ schedule }: Analysis, { costs, options }: ScheduleFlags): num
   return Number(makespanLowerBound(schedule, costs, limit).toPrecision(12));
 }
 
-/** Most skip edges, and workers of a placement, that are printed. */
+/** Maximum number of skip edges, and of workers of a placement, that are printed. */
 const EDGES_SHOWN = 8, PLACES_SHOWN = 8;
 
 const listUpTo = (texts: readonly string[], most: number) =>

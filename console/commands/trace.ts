@@ -86,13 +86,13 @@ interface TraceReader {
   readonly steps: Iterable<TracedStep>;
 }
 
-/** Most bytes of a trace: four times the largest file that a run writes. */
+/** Maximum bytes of a trace: four times the largest file that a run writes. */
 const BYTES_MAX = 2 ** 30;
 
-/** Most stages of a model. */
+/** Maximum number of stages of a model. */
 const STAGES_MAX = 2 ** 16;
 
-/** Most bytes of an event, and events of a step. */
+/** Maximum bytes of an event, and maximum number of events of a step. */
 const LINE_BYTES_MAX = 2 ** 20, STEP_EVENTS_MAX = 2 ** 20;
 
 /** Categories of events that are work of a step. */

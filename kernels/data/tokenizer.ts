@@ -236,7 +236,7 @@ export const TOKENIZER_BYTES_MAX = 2 ** 26;
 /** Milliseconds for any text: ten times those for the largest file. */
 const TEXT_MS_MAX = 30_000;
 
-/** Characters of a text per additional millisecond: GPT-2's tokenizer needs one for 300. */
+/** Characters of a text per additional millisecond: GPT-2's tokenizer takes one for 300. */
 const CHARACTERS_PER_MS = 20;
 
 /** A tokenizer from a file. It runs in a worker, so its methods return promises. */

@@ -85,7 +85,7 @@ export interface Picture {
   readonly rows: readonly Row[];
   /** Share of all workers' time, by cause. */
   readonly causes: readonly number[];
-  /** Most weights of a worker, in 1/D of the model. */
+  /** Maximum weights of a worker, in 1/D of the model. */
   readonly weights: number;
   readonly messages: number;
   /** Actions, messages and their time on the critical path, from its start. */

@@ -110,7 +110,7 @@ const UNIT_BYTES = 16;
 
 const CANNOT = "Cannot allocate on the webgpu device";
 
-/** Longest block that is zeroed by a copy, which costs a GPU less than a kernel. */
+/** Maximum bytes that a copy zeroes, which costs a GPU less than a kernel. */
 const COPIED_ZEROS_BYTES = 2 ** 20;
 
 /** Opens the memory of one device. */

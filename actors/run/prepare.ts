@@ -401,7 +401,9 @@ function compileServable(options: FilledOptions, schedule: Schedule): CompiledRu
  * @throws {RangeError} with the first option that prevents a requested move.
  */
 function canMove(schedule: Schedule, options: FilledOptions): boolean {
-  const { failover, runtime, replicas, buddy } = options;
+  const { failover, runtime, replicas, buddy, minWorkers = 1 } = options;
+  const workers = replicas * schedule.workers, must = `minWorkers must be at most ${workers}`;
+  assertInput(minWorkers <= workers, "train", must, minWorkers);
   if (buddy) assertMirrorable(schedule, options);
   if (failover === "restart") return false;
   const reason = movingRefusal(schedule, options), isAsked = failover === "resize" || buddy;

@@ -32,7 +32,17 @@ export function refusal(
   Kind: ErrorConstructor = RangeError,
 ): Error {
   const cause = received instanceof Error ? { cause: received } : undefined;
-  return new Kind(`Cannot ${cannot}: ${must}, received ${cause?.cause.message ?? received}`, cause);
+  const what = cause ? cause.cause.message : shown(received);
+  return new Kind(`Cannot ${cannot}: ${must}, received ${what}`, cause);
+}
+
+/** Maximum number of characters of a record in a message. */
+const RECORD_MAX = 80;
+
+/** Returns a value as a message shows it: a record as JSON. */
+function shown(value: unknown): string {
+  const plain = String({}), text = resultOr(() => String(value), plain);
+  return text === plain ? resultOr(() => JSON.stringify(value).slice(0, RECORD_MAX), text) : text;
 }
 
 /** Returns the result of a function; `otherwise` if it throws, whatever it throws. */

@@ -67,6 +67,7 @@ folderTest("files that are no tables are refused in one sentence", async (folder
     ),
     ["readImages of a file", () => Dataset.readImages(path, schema)],
     ["no samples", () => rows.inOrder(0)],
+    ["samples in a record", () => rows.inOrder({ samples: 8 } as never)],
     ["more samples than rows", () => rows.inOrder(4)],
     ["no such row", () => rows.row(3)],
     ["a split of a row", () => numbered(1).split()],

@@ -93,13 +93,10 @@ for (const [way, copy] of Object.entries(COPIES)) {
     assert.notEqual(ints.buffer, buffer);
     assert.equal(doubles.buffer, part.buffer);
     // None of these is in itself.
-    const plain = copy({
-      one: shared,
-      other: new Map([[1, shared]]),
-      views: [large, large],
-    }) as Any;
+    const plain = copy({ one: shared, other: new Map([[1, shared]]) }) as Any;
     assert.equal(plain.other.get(1), plain.one);
-    assert.equal(plain.views[1], plain.views[0]);
+    const [first, again] = copy([large, large]) as Float64Array[];
+    assert.equal(first, again);
     const [all, same] = copy([large, new Uint8Array(large.buffer)]) as [Float64Array, Uint8Array];
     assert.equal(all.buffer, same.buffer);
   });

@@ -136,7 +136,7 @@ const SHARED = {
   ema: decay,
 };
 
-/** The schema of an optimizer with settings of its own. */
+/** The schema of an optimizer with these settings beside the shared ones. */
 const optimizerOf = <T>(
   kind: string,
   own: Readonly<Partial<Record<keyof T, Schema<number>>>>,

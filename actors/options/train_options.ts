@@ -87,7 +87,7 @@ export interface TrainOptions {
   readonly steps?: number;
   /**
    * Number of passes over the data, rounded down to whole steps; the data must have `from` and
-   * `length`, as that of `Dataset.batches`.
+   * `length`, like that of `Dataset.batches`.
    */
   readonly epochs?: number | undefined;
   /** Micro-batches of one step, N. Default 4. */

@@ -25,7 +25,7 @@ import { assertFinite } from "../gradients/commit.ts";
 import type { RunOptions } from "../options/train_options.ts";
 import { launchName } from "../transports/mpi/launch_watch.ts";
 
-/** Contents of a checkpoint, and the best evaluation so far if its checkpoint is kept. */
+/** Contents of a checkpoint, and the best evaluation if its checkpoint is kept. */
 type SnapshotAndBest = Snapshot & { readonly best?: Pick<Best, "step" | "loss"> | undefined };
 
 /** Writes the checkpoints of a run. */

@@ -223,13 +223,10 @@ export function answer(
   letter?: AnswerFrame["letter"],
 ): void {
   if (letter && isolate.gone.has(to)) {
-    reportDeadLetter(isolate, { ...letter, reason: "isolate-gone" }, valueOf(outcome));
-  } else {post(
-      isolate,
-      to,
-      { kind: "answer", from: isolate.number, ask, outcome, letter },
-      transfer,
-    );}
+    return reportDeadLetter(isolate, { ...letter, reason: "isolate-gone" }, valueOf(outcome));
+  }
+  const frame: AnswerFrame = { kind: "answer", from: isolate.number, ask, outcome, letter };
+  post(isolate, to, frame, transfer);
 }
 
 /** Settles all questions to actors of an isolate that is gone, or all questions. */

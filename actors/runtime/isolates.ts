@@ -111,11 +111,9 @@ function rejectFrame(
     const outcome = why === undefined
       ? { status: "gone", failure: goneFailure(to.id) } as const
       : { status: "unsent", why } as const;
-    return replyTo &&
-      {
-        to: replyTo.isolate,
-        frame: { kind: "answer", from: to.isolate, ask: replyTo.ask, outcome },
-      };
+    if (!replyTo) return undefined;
+    const answer: Frame = { kind: "answer", from: to.isolate, ask: replyTo.ask, outcome };
+    return { to: replyTo.isolate, frame: answer };
   }
   if (frame.kind === "watch") {
     return { to: frame.by, frame: { kind: "down", ref: frame.ref, reason: "stopped" } };

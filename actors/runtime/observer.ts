@@ -49,7 +49,7 @@ function copyPlain(value: unknown, depth: number, seen: Set<object>): unknown {
 
 /**
  * Returns true if an array with these keys has neither holes nor named properties: indices precede
- * other keys, so with as many keys as elements the last key shows that all are indices.
+ * other keys, so if there is one key for each element, the last key shows that all are indices.
  */
 export function isDense(keys: readonly string[], length: number): boolean {
   return keys.length === length && (length === 0 || keys[length - 1] === `${length - 1}`);

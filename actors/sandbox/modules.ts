@@ -88,9 +88,9 @@ export const NO_CONFIG_ENV = {
  * another module is its URL with the resolved version. Then there is a line for each npm package:
  * `npm:`, its name, `@`, its version, a space, and the hash of its registry, which Deno checks. Parts
  * of Deno (`node:fs`) and unresolved names have lines without a hash. Lines are sorted by code units;
- * each ends with a line feed. Modules that only types import are not hashed, nor are modules with a
- * computed specifier, which need permissions. A user with write access to the files of this machine
- * can change them afterwards.
+ * each ends with a line feed. Modules that only types import are not hashed. Modules with a computed
+ * specifier are not hashed either, but need permissions. A user with write access to the files of
+ * this machine can change them afterwards.
  *
  * @param specifier `jsr:`, `npm:`, or an absolute URL.
  * @throws {TypeError} (as a rejection) when a module cannot be fetched.

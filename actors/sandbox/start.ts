@@ -276,7 +276,7 @@ function writeFiles(folder: string, importMap: string, lock: string): string[] {
 type Box = Prepared & {
   readonly id: string;
   readonly grants: Grants;
-  /** Whether it may import only from the hosts of its modules. */
+  /** True if it may import only from the hosts of its modules. */
   readonly isClosed: boolean;
 };
 
@@ -396,7 +396,7 @@ function environment({ env }: Grants): Record<string, string> {
  */
 function watchParent(pid: number, folder: string): Deno.ChildProcess {
   return new Deno.Command("sh", {
-    // The program may go on after Ctrl-C or the end of a terminal.
+    // The program may continue after Ctrl-C or the end of a terminal.
     args: ["-c", 'trap "" INT HUP TERM; read -r end; kill -9 "$0"; rm -rf "$1"', `${pid}`, folder],
     ...{ stdin: "piped", stdout: "null", stderr: "null" },
   }).spawn();

@@ -115,7 +115,7 @@ class ValueReader {
     return read(this);
   }
 
-  /** Reads what follows each tag. */
+  /** Readers of the value after each tag. */
   static readonly #READ: Readonly<Record<number, (from: ValueReader) => unknown>> = {
     [TAG.undefined]: () => undefined,
     [TAG.null]: () => null,

@@ -49,8 +49,8 @@ export class PortChannel {
 
   /**
    * @param receive handles a frame, after {@linkcode listen} is called.
-   * @param lost called when a frame cannot be read, such as one that is nested almost as deep as its
-   * sender could clone. Later frames would wait for it.
+   * @param lost called when a frame cannot be read, for example because it is nested almost as deep as
+   * its sender can clone. Later frames would wait for it.
    */
   constructor(
     private readonly port: MessagePort,

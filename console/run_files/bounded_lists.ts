@@ -18,7 +18,7 @@ export interface BoundedList<T> {
  */
 export class ThinnedList<T> implements BoundedList<T> {
   entries: T[] = [];
-  /** Added entries per kept entry, and so far for the last one. */
+  /** Added entries that each kept entry represents, and that the last one represents now. */
   #stride = 1;
   #lastCount = 1;
 

@@ -159,7 +159,7 @@ export const noteReads = <T extends object>(options: T, read: Set<unknown>): T =
  * Refuses typed flags whose options are not read: by default the sizes of a model, which neither the
  * model nor its data reads.
  *
- * @param cannot what is refused, for the message.
+ * @param cannot the refused operation, for the message.
  * @param given the flags that were typed.
  */
 export function refuseUnread(

@@ -27,7 +27,7 @@ export const DEVICE_NAMES = ["native", "webgpu", "wasm", "reference"] as const;
 /** The name of a device. */
 export type DeviceName = typeof DEVICE_NAMES[number];
 
-/** Options of {@linkcode openDevice}; each device reads those that it has. */
+/** Options of {@linkcode openDevice}. A device ignores the options of other devices. */
 export interface DeviceOptions extends NativeOptions {
   /** The adapter of the webgpu device. Default: the first. */
   adapter?: Adapter;

@@ -32,7 +32,7 @@ import { LayerGraph, type TensorSpec } from "../layers/layer.ts";
 import { type NdArray, ndArray } from "../ops/array.ts";
 import { opOf } from "../ops/table.ts";
 
-/** What a form has matched: values by their names in forms, and the nodes that compute them. */
+/** The match of a form: values by their names in forms, and the nodes that compute them. */
 interface Match {
   readonly values: Readonly<Record<string, string>>;
   readonly nodes: readonly OnnxNode[];

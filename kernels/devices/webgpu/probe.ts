@@ -30,7 +30,7 @@ export type ProviderAnswer =
   | { readonly problem: string }
   | { readonly problem?: undefined; readonly hasF16: boolean };
 
-/** What a system says of an adapter. */
+/** Properties of an adapter that the system reports. */
 export type SeenAdapter = Pick<Adapter, "name" | "kind" | "memoryBytes" | "maxBufferBytes">;
 
 /** Answer of the child. */

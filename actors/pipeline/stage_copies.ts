@@ -82,6 +82,8 @@ export interface OpenCopy extends StageCopy {
   readonly kernels: StageKernels;
   /** The values that cross the border of the stage by name; absent if there are none. */
   readonly skips?: readonly StageSkip[];
+  /** See {@linkcode CopyInit.laterFields}. */
+  readonly laterFields: readonly string[];
 }
 
 /** A micro-batch, or a part of it. */
@@ -115,6 +117,8 @@ export interface CopyInit {
   readonly copy: StageCopy;
   /** Its program. */
   readonly program: StageProgram;
+  /** Fields of the micro-batch that later stages read. */
+  readonly laterFields: readonly string[];
   /** True if the schedule has an R for it: then F keeps only the input of the stage. */
   readonly isRecomputed?: true;
   /** Its initial weights and moments, or their sources. */
@@ -159,14 +163,14 @@ export async function openCopies(
     isRecomputed ? withRecomputation(options, program) : options;
   const stages = inits.map((init) => ({ program: init.program, options: optionsOf(init) }));
   const pool = openPool(commonSizes(stages, device.hasFreeViews));
-  for (const [i, { copy, program, state }] of inits.entries()) {
+  for (const [i, { copy, program, laterFields, state }] of inits.entries()) {
     const { jobs } = program, own = stages[i]!.options;
     const kernels =
       await (jobs ? openJobs(device, { ...program, jobs }, own) : open(device, program, own, pool));
     // On a device without free views, writing a piece of a tensor copies all of it.
     const most = device.hasFreeViews ? PIECE_ELEMENTS : Infinity;
     eachTensor(state, (name, values, from) => kernels.write(name, values, from), most);
-    all.push({ ...copy, kernels, ...program.skips && { skips: program.skips } });
+    all.push({ ...copy, kernels, laterFields, ...program.skips && { skips: program.skips } });
   }
   return new StageCopies(all, halves, inits[0]?.program.slicing);
 }

@@ -348,7 +348,10 @@ function sendToStage(from: Worker, pipe: number, message: StageMessage): void {
   sendToPeer(from, peers!.workers[worker]!, message, { transfer });
 }
 
-/** Sends the outputs of a stage to the stages that use them; the next one gets the fields, too. */
+/**
+ * Sends the outputs of a stage to the stages that use them. The next one also gets the fields that it
+ * and later ones read.
+ */
 export function sendActivation(
   worker: Worker,
   copy: OpenCopy,
@@ -357,8 +360,9 @@ export function sendActivation(
   fields: Batch,
   isEvaluation: boolean,
 ): void {
+  const later = Object.fromEntries(copy.laterFields.map((name) => [name, fields[name]!]));
   for (const [stage, tensor] of routesOf(copy, "F", output)) {
-    const own = stage === copy.stage + 1 ? fields : {};
+    const own = stage === copy.stage + 1 ? later : {};
     const to = { type: "Activation", stage, microBatch, ...part && { part } } as const;
     sendToStage(worker, copy.pipe, { ...to, tensor, fields: own, isEvaluation });
   }

@@ -299,6 +299,7 @@ export function workerInits(
     return {
       copy,
       program,
+      laterFields: fieldsOf(programs.slice(copy.stage + 1)),
       ...recomputed.has(copy.stage) && { isRecomputed: true as const },
       state,
     };
@@ -335,6 +336,15 @@ export function workerInits(
     fault,
   }));
 }
+
+/** Returns the names of the fields that stages read. */
+const fieldsOf = (stages: readonly StageProgram[]): string[] => [
+  ...new Set(
+    stages.flatMap(({ programs }) =>
+      programs.flatMap(({ fields }) => fields.map(({ name }) => name))
+    ),
+  ),
+];
 
 /** Options that decide the place of gradient sums. */
 export type RowOptions = Pick<

@@ -126,8 +126,9 @@ export type PeerMessage =
   }
   & (
     /**
-     * Brings the output of the stage before with the micro-batch's fields, or the named values of an
-     * earlier stage. F runs after the last of these messages.
+     * Brings the output of the stage before with the fields of the micro-batch that this stage and
+     * later ones read, or the named values of an earlier stage. F runs after the last of these
+     * messages.
      */
     | {
       readonly type: "Activation";
@@ -208,7 +209,7 @@ export type WorkerMessage =
     /** The parts of jobs; absent if the run has none. */
     readonly jobs?: StepRequest["jobs"];
   }
-  /** Brings a micro-batch to stage 0. Its fields travel with the activations to the last stage. */
+  /** Brings a micro-batch to stage 0. Fields that later stages read travel with the activations. */
   | {
     readonly type: "Inject";
     readonly microBatch: number;

@@ -323,6 +323,7 @@ export async function openSerial(options: EngineOptions): Promise<Engine> {
   const copy = { stage: 0, rank: 0, replica: 0, pipe: 0, worker: 0 };
   const collects = pipelineCount(schedule) * options.replicas > 1;
   const stage = { ...options.stage, backward: "whole" as const, collects };
-  const copies = await openCopies(device, [{ copy, program: model, state }], stage, halves, open);
+  const init = { copy, program: model, laterFields: [], state };
+  const copies = await openCopies(device, [init], stage, halves, open);
   return new SerialEngine(options, device, copies);
 }

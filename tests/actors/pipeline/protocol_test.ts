@@ -39,6 +39,9 @@ import {
 } from "../../../actors/simulated_training/simulated_training.ts";
 import { type Engine, workerInits } from "../../../actors/run/engine.ts";
 import { openPipeline } from "../../../actors/run/pipeline.ts";
+import { train } from "../../../actors/run/train.ts";
+import { createSystem } from "../../../actors/transports/system.ts";
+import { mlp } from "../../../kernels/mod.ts";
 import {
   type Action,
   B,
@@ -309,6 +312,37 @@ Deno.test("stages with one copy reduce without an order, credits come only where
     const together = [...losses, ...Array<string>(votes).fill("GradientsReady")];
     assert.deepEqual(toSupervisor.slice(first, last), together, what);
   }
+});
+
+/** Observes the fields of each micro-batch that comes to an actor. */
+const FIELDS = `data:text/javascript,export const observe = (_, seen) => ({
+  begins: ({ ref }, { message: { type, fields } }) =>
+    fields && globalThis[seen].add([type, ref.id, ...Object.keys(fields)].join(" ")),
+  did() {},
+  ends() {},
+  closes() {},
+});`;
+
+Deno.test("an activation brings only the fields that this stage and later ones read", async () => {
+  const seen = new Set<string>(), observer = { module: FIELDS, export: "observe", init: "seen" };
+  Object.assign(globalThis, { seen });
+  await using system = createSystem({ observer });
+  const model = mlp({ inputs: 2, hidden: 2, layers: 2, classes: 2 }, 1);
+  const batch = {
+    features: Float32Array.of(1, 2),
+    labels: Int32Array.of(1),
+    other: Int32Array.of(1),
+  };
+  const run = train({
+    ...{ model, system, data: [batch].values(), evaluation: { batches: [batch], every: 1 } },
+    ...{ workers: 3, microBatches: 1, steps: 1, runtime: "local", device: "native" } as const,
+  });
+  for await (const _ of run);
+  assert.deepEqual([...seen], [
+    "Inject worker-0 features labels other",
+    "Activation worker-1 labels",
+    "Activation worker-2 labels",
+  ]);
 });
 
 Deno.test("a worker reduces without an order only if no other worker takes part", () => {

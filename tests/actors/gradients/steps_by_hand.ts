@@ -83,7 +83,7 @@ async function openWorkers({ options, schedule, openDevice }: Steps) {
       const device = await openDevice();
       const inits = copies.filter((copy) => copy.worker === worker).map((copy) => {
         const program = programs[copy.stage]!;
-        return { copy, program, state: stateOf(program, state) };
+        return { copy, program, laterFields: [], state: stateOf(program, state) };
       });
       return { device, copies: await openCopies(device, inits, stage, halves) };
     }),

@@ -69,7 +69,7 @@ function runAction(worker: Worker, updater: WeightUpdater, action: Action): Prom
 
 async function runPart(worker: Worker, updater: WeightUpdater, part: Action): Promise<void> {
   const { copies, init, ready } = worker, { kind, stage, microBatch } = part;
-  const { first, share, readiness } = stepOf(worker, microBatch);
+  const step = stepOf(worker, microBatch), { first, share, readiness } = step;
   const copy = copies.of(stage, share.pipeOf[microBatch - first]!);
   if (kind === "F") await forward(worker, copy, part, updater.ageOf(microBatch));
   else if (kind === "R") await copies.recompute(copy, part);
@@ -79,8 +79,7 @@ async function runPart(worker: Worker, updater: WeightUpdater, part: Action): Pr
     if (next.stage === stage) readiness.offer(next, ready);
   }
   if ((kind !== "B" && kind !== "W") || !endsBackward(part, slicingOf(init)?.slices)) return;
-  const isAwaited = stage === 0 && share.pipeOf.length > init.uncredited;
-  if (isAwaited) send(worker, { type: "Credit", replica: init.replica });
+  if (stage === 0 && step.credits-- > 0) send(worker, { type: "Credit", replica: init.replica });
   await updater.afterBackward(copy, microBatch);
 }
 

@@ -3,9 +3,9 @@
  * raises the version.
  *
  * One step: supervisor —Begin→ all workers; —Inject→ worker of stage 0 → F → Activation → … → last
- * stage: F, Loss and B → Gradient → … → stage 0: B, Credit → supervisor injects the next. A
- * step whose micro-batches may all enter at the start has no Credit. A finite Loss is sent with the
- * next message of its worker, which wakes the supervisor less often.
+ * stage: F, Loss and B → Gradient → … → stage 0: B, Credit → supervisor injects the next. A step has
+ * credits only for micro-batches that may not enter at its start. A finite Loss is sent with the next
+ * message of its worker, which wakes the supervisor less often.
  *
  * With a flush, a copy of a stage votes with GradientsReady after its last B. The supervisor answers
  * with Reduce (add the gradients of all copies), and after all votes with Commit (step the optimizer)
@@ -116,7 +116,7 @@ export function guarded<M extends Message, S extends string>(
 }
 
 /** Version of these messages. */
-export const PROTOCOL_VERSION = 13;
+export const PROTOCOL_VERSION = 14;
 
 /** The messages between workers, which an emulated link may delay. */
 export type PeerMessage =

@@ -210,6 +210,8 @@ interface StepInProgress
   readonly first: number;
   /** Readiness of the actions of this worker. */
   readonly readiness: Readiness;
+  /** Credits that the supervisor still waits for, at most. */
+  credits: number;
 }
 
 /** The state of a worker. */
@@ -281,7 +283,8 @@ export function openStep(
     parts: slicing?.slices ?? halves,
     joinsNeighbours: true,
   }, listsOf(policy));
-  return { round, first, share, lossScales, updates, dropout, readiness };
+  const credits = share.pipeOf.length - init.uncredited;
+  return { round, first, share, lossScales, updates, dropout, readiness, credits };
 }
 
 /** Sends the waiting messages to the supervisor, then this one. */

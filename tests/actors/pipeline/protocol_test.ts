@@ -297,7 +297,7 @@ Deno.test("stages with one copy reduce without an order, credits come only where
       [{ schedule: "1f1b", replicas: 1 }, 2, 0, 0, 1],
       [{ schedule: "interleaved", replicas: 1 }, 2, 0, 0, 2],
       [{ schedule: "1f1b", replicas: 2 }, 0, 4, 0, undefined],
-      [{ schedule: "message-driven", replicas: 1 }, 2, 0, 4, 1],
+      [{ schedule: "message-driven", replicas: 1 }, 2, 0, 2, 1],
       [{ schedule: "pipedream", replicas: 1 }, 0, 0, 4, undefined],
     ] as const
   ) {

@@ -10,6 +10,7 @@ import { parentPort, workerData } from "node:worker_threads";
 import { GPT2_MAX } from "../precision.ts";
 import { repeatedKey } from "./files.ts";
 import type { Tokens } from "./token_file.ts";
+import { applyRules, splittingSpaces } from "./tokenizer_rules.ts";
 
 /** Common tokens that start and end a text. */
 const ENDS = [
@@ -35,6 +36,8 @@ export type TokenizerQuestion =
 /** Its answer. */
 export type TokenizerAnswer = { readonly value: unknown } | { readonly problem: string };
 
+applyRules();
+
 function open(bytes: Uint8Array) {
   const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
   const json = JSON.parse(text), twice = repeatedKey(text);
@@ -42,6 +45,7 @@ function open(bytes: Uint8Array) {
   // The library allocates memory up to the largest id.
   const ids = idsOf(json);
   vocabularySize = 1 + ids.values().reduce((a, b) => Math.max(a, b), -1);
+  json.pre_tokenizer &&= splittingSpaces(json.pre_tokenizer);
   read = new Tokenizer(json, {});
   read.encode("a");
   const ends = ENDS.find((tokens) => tokens.every((token) => ids.has(token)));
@@ -49,7 +53,10 @@ function open(bytes: Uint8Array) {
 }
 
 function encode(text: string): Tokens {
-  const { ids } = read.encode(text);
+  const { ids, tokens } = read.encode(text), unknown = ids.findIndex((id) => !Number.isInteger(id));
+  if (unknown >= 0) {
+    throw new SyntaxError(`no token for ${shown(tokens[unknown])}, and no unknown one`);
+  }
   return vocabularySize <= 2 ** 16 ? Uint16Array.from(ids) : Int32Array.from(ids);
 }
 

@@ -120,6 +120,11 @@ Deno.test("GPT-2's tokenizer.json has the published merges", async () => {
 Deno.test("the template, normalizer and special tokens of the file are used", async () => {
   const read = await parse(SMALL), ids = [9, 3, 1, 10];
   assert.deepEqual([...await read.encode("AB z</s>b")], [9, 3, 2, 10, 1]);
+  const spaced = { type: "Metaspace", replacement: "b", prepend_scheme: "never" };
+  const split = await parse({ ...SMALL, pre_tokenizer: spaced });
+  assert.deepEqual([...await split.encode("a a")], [9, 0, 1, 0], "split before each b");
+  const none = await parse({ ...SMALL, model: { ...SMALL.model, unk_token: "none" } });
+  await assert.rejects(none.encode("ac"), /received no token for "none", and no unknown one$/);
   assert.deepEqual([read.vocabularySize, read.bos, read.eos], [11, 9, 10]);
   assert.equal(await read.decode(ids), "<s> ab b </s>");
   assert.equal(await streamed(read, ids), await read.decode(ids));

@@ -182,7 +182,8 @@ export function decodeImage(image: unknown, { size }: ImageScale, where: string)
   try {
     ({ data } = isPng ? decoders!.png(checkPixels(bytes, found!)) : decoders!.jpeg(bytes, {
       ...{ useTArray: true, tolerantDecoding: false, ...found!.isRgb && { colorTransform: false } },
-      maxResolutionInMP: height * width / 1e6,
+      // More by less than a pixel: the decoder multiplies it again.
+      maxResolutionInMP: (height * width + 0.5) / 1e6,
     }));
   } catch (cause) {
     throw refusal(cannot, "it must be a whole image", damageOf(cause));

@@ -404,6 +404,11 @@ folderTest("images in folders have their folder's class, a size and a scale", as
     Dataset.of([{ file }], { pixels: { image: "file", size: [3, 8, 8] } }).row(0)["pixels"];
   const wanted = [50, 128, 128].flatMap((value) => Array(64).fill(value / 255));
   near(rgb as Float32Array, wanted, 2 / 255);
+  // 35 pixels, as a number of millions, are less than 35.
+  const odd = encode({ width: 7, height: 5, data: plain }, 90).data;
+  const { sizes } = Dataset.of([{ file: odd }], { pixels: { image: "file", size: [3, 5, 7] } })
+    .batches({ samples: 1 });
+  assert.deepEqual(sizes, { pixels: 105 });
   await put("dog/inner/a.png", GREY);
   const refusal = /images only, received the folder inner/;
   await assert.rejects(Dataset.readImages(folder, schema), refusal);

@@ -71,6 +71,10 @@ const VALUES_MAX = 2 ** 28;
 
 /** Checks the size and the scale of images. */
 export function checkScale({ size, mean = [], std = [] }: ImageScale): void {
+  const isList = (all: unknown) => Array.isArray(all) || ArrayBuffer.isView(all);
+  const isLists = [size, mean, std].every(isList) && size.length === 3;
+  const lists = "size must be a list of 3 numbers, and mean and std must be lists";
+  assertInput(isLists, "read images", lists, JSON.stringify({ size, mean, std }), TypeError);
   const [channels, height, width] = size;
   checkPositive("read images", { channels, height, width });
   const isSize = [1, 3, 4].includes(channels) && channels * height * width <= VALUES_MAX;

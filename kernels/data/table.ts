@@ -299,7 +299,7 @@ export class Dataset {
       if (line.trim() === "") return [];
       const must = `line ${i + 1} must be an object of JSON`;
       try {
-        const row: unknown = JSON.parse(line);
+        const row: unknown = JSON.parse(line, LONG_NUMBER.test(line) ? wholeNumber : undefined);
         if (typeof row === "object" && row !== null && !Array.isArray(row)) {
           return [row as TableRow];
         }
@@ -495,6 +495,12 @@ export class Dataset {
   }
 }
 
+const LONG_NUMBER = /(?<![.\d])\d{16}/;
+
+/** Keeps a whole number of JSON that no number has, so that two of them are two classes. */
+const wholeNumber = (_: string, value: unknown, { source = "" }: { source?: string } = {}) =>
+  /^-?\d+$/.test(source) && !Number.isSafeInteger(value) ? BigInt(source) : value;
+
 /** Reads a text in UTF-8, without the mark of its byte order. */
 async function readText(path: string): Promise<string> {
   checkInputFile(path, TEXT_BYTES_MAX);
@@ -510,9 +516,8 @@ const scaled = (fields: Batch, schema: TableSchema): Batch =>
     }),
   );
 
-/** Returns whether a value is an object or a list of JSON, which is no value of a cell. */
-const isNested = (value: unknown): boolean =>
-  typeof value === "object" && value !== null && !(value instanceof Date);
+/** Returns whether a value is an object, a list or a method, which is no value of a cell. */
+const isNested = (value: unknown): boolean => Object(value) === value && !(value instanceof Date);
 
 /** Returns whether a cell has no value; such a cell is no category either. */
 const isEmpty = (value: unknown): boolean => String(value ?? "").trim() === "";

@@ -47,6 +47,16 @@ folderTest("CSV, TSV and JSON lines are the same table", async (folder) => {
   }
 });
 
+folderTest("whole numbers of JSON lines are as long as they are written", async (folder) => {
+  const path = join(folder, "a.jsonl"),
+    ids = ["9007199254740992", "9007199254740993", "-1", "1e20"];
+  await Deno.writeTextFile(path, ids.map((id) => `{"id":${id}}\n`).join(""));
+  const schema = { label: { category: "id" }, id: { numbers: ["id"] } } as const;
+  const table = await Dataset.readJsonLines(path, schema);
+  assert.deepEqual(table.classes, { label: ["-1", "100000000000000000000", ...ids.slice(0, 2)] });
+  assert.deepEqual(table.row(1), { label: Int32Array.of(3), id: Float32Array.of(2 ** 53) });
+});
+
 folderTest("files that are no tables are refused in one sentence", async (folder) => {
   const path = join(folder, "a"), schema = { x: { numbers: ["x"] } };
   const read = async (bytes: string | Uint8Array, how: "readCsv" | "readJsonLines") => {
@@ -84,6 +94,8 @@ folderTest("files that are no tables are refused in one sentence", async (folder
       ...[undefined, {}, { x: "x" }, { x: { number: ["x"] } }, { x: { category: "x", class: [] } }],
       ...[{ x: { numbers: "x" } }, { x: { numbers: [] } }, { x: { category: ["x"] } }],
       ...[{ x: { category: "x", classes: ["a", "a"] } }, { x: { text: "y", length: 1 } }],
+      ...[{ x: { image: "y" } }, { x: { image: "y", size: [1, 1, 1, 1] } }],
+      { x: { image: "y", size: [1, 1, 1], mean: null } },
       ...[() => Promise.resolve([1]), () => [0.5]].map((encode) => ({
         x: { text: "y", length: 1, encode },
       })),
@@ -118,6 +130,7 @@ Deno.test("a value that does not fit is refused with its row and column", () => 
     ["no y to encode", () => two.encode([{ x: 1, z: 1 }])],
     ["another class", () => Dataset.of([{ colour: "blue" }], fixed)],
     ["no rows", () => Dataset.of([], SCHEMA)],
+    ["a method", () => Dataset.of([{ x: 1 }], { label: { category: "constructor" } })],
   ]);
 });
 

@@ -95,7 +95,8 @@ const UNPACKED_MAX = 2 ** 31;
 type Unpack = (bytes: Uint8Array, options: ZlibOptions) => Uint8Array;
 
 const unpackWith = (unpack: Unpack) => (bytes: Uint8Array, maxOutputLength: number) =>
-  unpack(bytes, { maxOutputLength });
+  // An empty page, such as the keys of a column without values, has a limit above 0 too.
+  unpack(bytes, { maxOutputLength: maxOutputLength || 1 });
 
 const COMPRESSORS = {
   GZIP: unpackWith(gunzipSync),

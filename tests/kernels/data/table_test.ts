@@ -191,6 +191,13 @@ const PARQUET_OF_IMAGES = Uint8Array.fromBase64([
   "GQYZNgAAAgAAABbGARYCJggW2AEAKCBwYXJxdWV0LWNwcC1hcnJvdyB2ZXJzaW9uIDI1LjAuMRkcHAAAAJwAAABQQVIx",
 ].join(""));
 
+/** One of parquet-rs 59, by Zstandard: x [null], so it has no key. */
+const PARQUET_OF_NULL = Uint8Array.fromBase64([
+  "UEFSMRUEFQAVEkwVABUAEgAAKLUv/SAAAQAAFQAVDhUgLBUCFRAVBhUGAAAotS/9IAc5AAACAAAAAgAAGRwWNhVCFgAAABUC",
+  "GSxIDGFycm93X3NjaGVtYRUCABUCJQIYAXglHkysEwgRAAAAFgIZHBkcJgAcFQIZNQAGEBkYAXgVDBYCFkwWcCY2JggpLBUA",
+  "FRAVAgAVBBUAFQIAABZ4FRQAFkwWAiYIFnAUAAAAaAAAAFBBUjE=",
+].join(""));
+
 /** The same bytes with others from a place on, which may be counted from the end. */
 function changed(bytes: Uint8Array, at: number, ...values: number[]): Uint8Array {
   const copy = bytes.slice();
@@ -246,6 +253,7 @@ folderTest("a Parquet file is a table of its columns; a hostile one is refused",
     ],
     [changed(PARQUET, 7, 4), damaged],
     [changed(PARQUET, codec, 14), /compression must be one of UNCOMPRESSED,.*, received LZ4_RAW/],
+    [PARQUET_OF_NULL, /received an empty cell/, { z: { numbers: ["x"] } }],
     [PARQUET, /columns must include z, received x, y, colour, note/, { z: { numbers: ["z"] } }],
     [PARQUET, /a number in the column "colour" of row 1, received "red"/, {
       z: { numbers: ["colour"] },

@@ -140,8 +140,9 @@ async function parquetRows(
     const metadata = await parquetMetadataAsync(file), rows = Number(metadata.num_rows);
     const most = Math.max(ROWS_MAX, 8 * byteLength);
     assertInput(rows <= most, "read rows", `there must be at most ${most}`, rows);
-    let unpacked = 0;
+    let unpacked = 0, left = rows;
     for (const group of metadata.row_groups) {
+      left -= Number(group.num_rows);
       const chunks = group.columns.flatMap(({ meta_data: chunk }) => chunk ?? []);
       const there = new Set(chunks.map(({ path_in_schema: [name] }) => name!));
       const missing = columns.filter((column) => !there.has(column));
@@ -159,6 +160,7 @@ async function parquetRows(
         assertInput(values === wanted, "read rows", one, `${values} of ${wanted}`);
       }
     }
+    assertInput(left === 0, "read rows", `its groups must have its ${rows} rows`, rows - left);
     return await parquetReadObjects({ file, metadata, columns, utf8, compressors: COMPRESSORS });
   } catch (cause) {
     if (/^Cannot .* must /.test((cause as Error).message)) {

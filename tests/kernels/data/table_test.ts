@@ -253,6 +253,7 @@ folderTest("a Parquet file is a table of its columns; a hostile one is refused",
     ],
     [changed(PARQUET, 7, 4), damaged],
     [changed(PARQUET, codec, 14), /compression must be one of UNCOMPRESSED,.*, received LZ4_RAW/],
+    [changed(PARQUET, rows, 8), /its groups must have its 4 rows, received 3/],
     [PARQUET_OF_NULL, /received an empty cell/, { z: { numbers: ["x"] } }],
     [PARQUET, /columns must include z, received x, y, colour, note/, { z: { numbers: ["z"] } }],
     [PARQUET, /a number in the column "colour" of row 1, received "red"/, {

@@ -165,6 +165,9 @@ export function batchRows(rows: number, plan: BatchPlan): SeekableBatches<number
   const end = Math.min((fromStep - 1 + steps) * stepRows, there);
   const start = (fromStep - 1) * stepRows, rowOf = order ?? ((row: number) => row);
   return seekable(function* (skipped) {
+    const isNumber = Number.isSafeInteger(skipped) && skipped >= 0;
+    const whole = "the number of the first one must be a whole number from 0";
+    assertInput(isNumber, "make micro-batches", whole, skipped);
     for (let first = start + skipped * microBatch; first < end; first += microBatch) {
       yield Array.from({ length: microBatch }, (_, j) => rowOf(first + j));
     }

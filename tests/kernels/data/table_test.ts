@@ -82,6 +82,9 @@ folderTest("files that are no tables are refused in one sentence", async (folder
     ["no such row", () => rows.row(3)],
     ["a split of a row", () => numbered(1).split()],
     ["a share of text", () => rows.split("0.5" as never)],
+    ...[-1, 0.5].map((number) =>
+      [`from ${number}`, () => rows.batches({ samples: 1 }).from(number).next()] as const
+    ),
     ["another option", () => rows.batches({ samples: 1, shuffle: false } as never)],
     ["another augmentation", () => rows.augment("x", { size: [1, 1, 1], rotate: 1 } as never)],
     ["no changed row", () => rows.map(() => undefined as never).batches({ samples: 1 })],

@@ -560,11 +560,10 @@ function encodeRow(
   const isRow = typeof row === "object" && row !== null;
   assertInput(isRow, "read a table", `${where} must be an object`, row, TypeError);
   const valueOf = (column: string, must: string, isValid: (value: unknown) => boolean) => {
-    const value = row[column], isThere = value !== undefined && !isNested(value);
+    const value = row[column];
+    if (value !== undefined && !isNested(value) && isValid(value)) return value;
     const name = `${must} in the column ${JSON.stringify(column)} of ${where}`;
-    const shown = shownCell(row, column);
-    assertInput(isThere && isValid(value), "read a table", name, shown);
-    return value;
+    throw refusal("read a table", name, shownCell(row, column));
   };
   const fields = Object.entries(schema).map(([name, field]) => {
     if ("numbers" in field) {

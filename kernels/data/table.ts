@@ -283,9 +283,9 @@ export class Dataset {
     const separator = path.endsWith(".tsv") ? "\t" : ",";
     const [names, ...rows] = parseRows(await readText(path), separator, path);
     assertInput(names !== undefined, `read ${path}`, "it must have a line of names", "none");
-    const twice = Object.values(schema).flatMap(columnsOf).find((name) =>
-      names!.indexOf(name) !== names!.lastIndexOf(name)
-    );
+    const wanted = new Set(Object.values(schema).flatMap(columnsOf));
+    const last = new Map(names!.map((name, i) => [name, i]));
+    const twice = names!.find((name, i) => last.get(name) !== i && wanted.has(name));
     const must = "the names of columns must differ";
     assertInput(twice === undefined, `read ${path}`, must, `${JSON.stringify(twice)} twice`);
     const named = rows.map((values, i) => {

@@ -120,7 +120,7 @@ export function splittingSpaces(config: PreTokenizerConfig): PreTokenizerConfig 
 
 /** Gives the classes of the library these rules. */
 export function applyRules(): void {
-  const { normalize } = BertNormalizer.prototype, { encode } = Unigram.prototype;
+  const { normalize } = BertNormalizer.prototype;
   const rules = [
     [WhitespacePreTokenizer, {
       pre_tokenize_text: (text: string) => split(text, WORD).flatMap(withoutSpaces),
@@ -167,7 +167,7 @@ export function applyRules(): void {
     [Unigram, {
       encode(this: Unigram, words: string[]) {
         const { byte_fallback } = this.config as { readonly byte_fallback?: boolean };
-        const tokens = encode.call(this, words);
+        const tokens = words.flatMap((word) => this.tokenize(word));
         const isKnown = (token: string) => this.tokens_to_ids.has(token);
         return !byte_fallback ? tokens : tokens.flatMap((token) => {
           const bytes = isKnown(token) ? [] : byteTokens(token);

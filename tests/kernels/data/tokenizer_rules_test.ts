@@ -1,7 +1,7 @@
 /** Rules of Hugging Face's tokenizers: the ids are those of its library in Rust. */
 
 import assert from "node:assert/strict";
-import { Tokenizer } from "@huggingface/tokenizers";
+import { Tokenizer, Unigram } from "@huggingface/tokenizers";
 import { applyRules, splittingSpaces } from "../../../kernels/data/tokenizer_rules.ts";
 
 /** Returns a map of characters of SentencePiece; its keys differ in their first byte. */
@@ -150,6 +150,11 @@ Deno.test("ids are those of Hugging Face's tokenizers", () => {
     const found = new Tokenizer(json as never, {}).encode(text).ids;
     assert.deepEqual(found, ids, JSON.stringify([change, pre_tokenizer, text]));
   }
+});
+
+Deno.test("a text without spaces may have more tokens than a call has arguments", () => {
+  const model = { config: {}, tokenize: () => Array(200_000).fill("a") };
+  assert.equal(Unigram.prototype.encode.call(model as never, ["a…"]).length, 200_000);
 });
 
 Deno.test("a first space is decoded unless the tokenizer adds one", () => {

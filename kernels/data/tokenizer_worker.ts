@@ -72,6 +72,9 @@ const decode = (ids: readonly number[]): string =>
  */
 function idsOf(json: unknown): ReadonlyMap<string, number> {
   const { model, added_tokens: added = [] } = recordOf(json), { type, vocab } = recordOf(model);
+  const { continuing_subword_prefix: prefix } = recordOf(model);
+  // The library leaves it out.
+  if (type === "BPE" && prefix) throw new SyntaxError(`BPE with the prefix ${shown(prefix)}`);
   if (!MODELS.includes(type)) throw new SyntaxError(`a model of type ${shown(type)}`);
   if (!Array.isArray(added)) throw new SyntaxError("added_tokens that are no list");
   const own: [unknown, unknown][] = Array.isArray(vocab)

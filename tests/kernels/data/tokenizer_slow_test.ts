@@ -152,6 +152,7 @@ Deno.test("files that are not tokenizers are refused in one sentence, before the
     ...[null, { ...SMALL.model, type: "Nope" }].map((model) => ({ model })),
     ...[2 ** 31, -1, "0"].map((id) => model({ vocab: { a: id } })),
     model({ merges: "ab" }),
+    model({ continuing_subword_prefix: "##" }),
     ...[[{ id: 1e9, content: "x" }], {}].map((added_tokens) => ({ added_tokens })),
     { pre_tokenizer: { type: "Split", pattern: { Regex: "(" } } },
     { decoder: undefined },

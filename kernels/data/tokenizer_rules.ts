@@ -40,7 +40,8 @@ function split(text: string, pattern: RegExp, behavior = "Isolated", invert = fa
     else parts.push(part);
     before = isMatch;
   };
-  for (const { index, 0: { length } } of text.matchAll(pattern)) {
+  // Unlike `matchAll`, this refuses a pattern that is null.
+  for (const { index, 0: { length } } of pattern[Symbol.matchAll](text)) {
     add(index, false);
     add(index + length, true);
   }

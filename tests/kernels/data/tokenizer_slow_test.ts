@@ -154,7 +154,7 @@ Deno.test("files that are not tokenizers are refused in one sentence, before the
     model({ merges: "ab" }),
     model({ continuing_subword_prefix: "##" }),
     ...[[{ id: 1e9, content: "x" }], {}].map((added_tokens) => ({ added_tokens })),
-    { pre_tokenizer: { type: "Split", pattern: { Regex: "(" } } },
+    ...[{ Regex: "(" }, {}].map((pattern) => ({ pre_tokenizer: { type: "Split", pattern } })),
     { decoder: undefined },
   ];
   await assertRefused("tokenizer_json", [

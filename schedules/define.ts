@@ -1,6 +1,6 @@
 /** Definitions of schedules: options, placements, closed forms, and the rules that make lists. */
 
-import type { Action, ActionKind } from "./action.ts";
+import { type Action, type ActionKind, sliced } from "./action.ts";
 import { ActionList } from "./action_list.ts";
 import type { Costs } from "./costs.ts";
 import { assertInput, refusal } from "./errors.ts";
@@ -602,29 +602,6 @@ export function evenShare(total: number, count: number, index: number): number {
   return Math.floor(total / count) + (index < total % count ? 1 : 0);
 }
 
-/** Micro-batches of a round, which pass one chunk before the next: P if P divides N, all if N < P. */
-export function perRound({ workers, microBatches }: ScheduleOptions): number {
-  return microBatches / roundsOf(workers, microBatches);
-}
-
-/** The number of rounds: whole groups with one for each worker; 1 if there are fewer. */
-export function roundsOf(workers: number, count: number): number {
-  return Math.max(1, Math.floor(count / workers));
-}
-
-/** Makes the k-th action of a kind of a worker with several chunks; backwards take the last chunk first. */
-export function chunkedAction(
-  kind: ActionKind,
-  worker: number,
-  k: number,
-  options: ScheduleOptions,
-): Action {
-  const { workers, chunks = 2 } = options, size = perRound(options);
-  const inRound = k % (size * chunks), round = (k - inRound) / (size * chunks);
-  const turn = Math.floor(inRound / size), chunk = kind === "F" ? turn : chunks - 1 - turn;
-  return { kind, stage: chunk * workers + worker, microBatch: round * size + k % size };
-}
-
 /** Yields `count` forwards and `count` backwards, in turn from the forward `warmUp` on. */
 export function* inTurn(
   count: number,
@@ -641,24 +618,26 @@ export function* inTurn(
 export const isEqual = ({ forward, input, weight }: UniformCosts): boolean =>
   forward === input && input === weight;
 
+/** One stage for each worker, and micro-batches cut into slices. */
+export function placeSliced(options: ScheduleOptions): Place {
+  return { ...linear(options), slices: options.slices ?? 1 };
+}
+
+/** An action of a slice; of the whole micro-batch if there is one slice. */
+export function sliceOf(action: Action, slice: number, { slices = 1 }: ScheduleOptions): Action {
+  return slices === 1 ? action : sliced(action, slice, slices);
+}
+
 /**
- * Stage s on worker s mod P, for orders of rounds.
- *
- * @param shared An option whose count is shared among the rounds; `microBatches` unless given.
- * @throws {RangeError} if there is only one chunk, or if the rounds would differ in size.
+ * Returns a function that makes the k-th action of a kind of a stage. Forwards take the slices of a
+ * micro-batch in order, backwards the last slice first.
  */
-export function placeRounds(
-  name: string,
-  options: ScheduleOptions,
-  shared?: { readonly option: string; readonly count: number; readonly rounds: number },
-): Place {
-  const { workers, microBatches, chunks = 2 } = options;
-  requireOption(name, "chunks", chunks, chunks >= 2, "at least 2");
-  const { option, count, rounds } = shared ??
-    { option: "microBatches", count: microBatches, rounds: roundsOf(workers, microBatches) };
-  const must = `a multiple of their ${rounds} rounds, as many as fill the ${workers} workers`;
-  requireOption(name, option, count, count % rounds === 0, must);
-  return looped(options);
+export function makerOf(stage: number, options: ScheduleOptions) {
+  const { slices = 1 } = options;
+  return (kind: ActionKind, k: number): Action => {
+    const slice = kind === "F" ? k % slices : slices - 1 - k % slices;
+    return sliceOf({ kind, stage, microBatch: Math.floor(k / slices) }, slice, options);
+  };
 }
 
 /** An action and its slot in the table of the paper. */

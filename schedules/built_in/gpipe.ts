@@ -1,24 +1,52 @@
-/** GPipe and its looped form: all forwards, then all backwards. */
+/** GPipe, its form over slices of the sequence and its looped form: all forwards, then all backwards. */
 
 import { B, F } from "../action.ts";
-import { defineSchedule, formOf, linear, looped } from "../define.ts";
+import {
+  defineSchedule,
+  formOf,
+  inTurn,
+  looped,
+  makerOf,
+  placeSliced,
+  type ScheduleRule,
+} from "../define.ts";
+
+const defineGPipe = (definition: Pick<ScheduleRule, "name" | "reads" | "summary">) =>
+  defineSchedule({
+    ...definition,
+    // For any tF, tB, D and N if all slices of a micro-batch take the same time; without slices
+    // T = (N + D - 1)(tF + tB).
+    closedForm: ({ workers, microBatches, slices = 1 }, { forward, backward }) =>
+      formOf(workers, {
+        idle: (workers - 1) * (forward + backward) / slices,
+        peak: () => microBatches,
+      }),
+    place: placeSliced,
+    order(worker, options) {
+      const { microBatches, slices = 1 } = options, all = microBatches * slices;
+      return inTurn(all, all, makerOf(worker, options));
+    },
+  });
 
 /**
  * GPipe (Huang et al. 2019, "GPipe: Efficient Training of Giant Neural Networks using Pipeline
  * Parallelism", section 2.2): stage s on worker s, all forwards, then all backwards.
  */
-export const gpipe = defineSchedule({
+export const gpipe = defineGPipe({
   name: "gpipe",
   reads: [],
   summary: "all forwards, then all backwards",
-  // For any tF, tB, D and N: T = (N + D - 1)(tF + tB).
-  closedForm: ({ workers, microBatches }, { forward, backward }) =>
-    formOf(workers, { idle: (workers - 1) * (forward + backward), peak: () => microBatches }),
-  place: linear,
-  *order(worker, { microBatches }) {
-    for (let m = 0; m < microBatches; m++) yield F(worker, m);
-    for (let m = 0; m < microBatches; m++) yield B(worker, m);
-  },
+});
+
+/**
+ * TeraPipe (Li et al. 2021, "TeraPipe: Token-Level Pipeline Parallelism for Training Large-Scale
+ * Language Models", section 3): all forwards, slice by slice, then all backwards. Slices are of one
+ * size here; the paper chooses them to take the same time.
+ */
+export const teraPipe = defineGPipe({
+  name: "terapipe",
+  reads: ["slices"],
+  summary: "gpipe over slices of the sequence: shorter bubbles, all activations",
 });
 
 /**

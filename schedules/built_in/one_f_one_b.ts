@@ -1,68 +1,164 @@
-/** 1F1B (DAPPLE), interleaved and asynchronous: enough forwards to fill the pipeline, then one of each. */
+/**
+ * 1F1B (DAPPLE), interleaved, over slices of the sequence (Seq1F1B, SlimPipe) and asynchronous: enough
+ * forwards to fill the pipeline, then one of each.
+ */
 
 import type { Action, ActionKind } from "../action.ts";
 import {
-  chunkedAction,
   type ClosedForm,
   defineSchedule,
   formOf,
   inTurn,
   linear,
-  perRound,
-  placeRounds,
+  looped,
+  makerOf,
+  type Place,
+  placeSliced,
   requireFull,
+  requireOption,
   type ScheduleOptions,
+  type ScheduleRule,
+  sliceOf,
   type UniformCosts,
 } from "../define.ts";
+
+/** The number of rounds: whole groups with one for each worker; 1 if there are fewer. */
+function roundsOf(workers: number, count: number): number {
+  return Math.max(1, Math.floor(count / workers));
+}
+
+/**
+ * The rounds in which slices pass the chunks of a worker: `together` micro-batches in `count` rounds,
+ * which run `size` slices through a chunk at a time, `slices` of each micro-batch. With one slice, P
+ * micro-batches pass a chunk before the next if P divides N, all if N < P.
+ */
+export function roundsOfSlices({ workers, microBatches, slices = 1 }: ScheduleOptions) {
+  if (slices >= workers) {
+    const count = roundsOf(workers, slices), size = slices / count;
+    return { together: 1, count, size, slices: size };
+  }
+  const together = microBatches / roundsOf(workers, microBatches * slices);
+  return { together, count: 1, size: together * slices, slices };
+}
+
+/**
+ * Stage s on worker s mod P, for orders of rounds.
+ *
+ * @throws {RangeError} if there is only one chunk, or if the rounds would differ in size.
+ */
+export function placeRounds(name: string, options: ScheduleOptions): Place {
+  const { workers, microBatches, chunks = 2, slices = 1 } = options;
+  requireOption(name, "chunks", chunks, chunks >= 2, "at least 2");
+  const [option, count, units] = slices >= workers
+    ? ["slices", slices, slices] as const
+    : ["microBatches", microBatches, microBatches * slices] as const;
+  const rounds = roundsOf(workers, units);
+  const must = `a multiple of their ${rounds} rounds, as many as fill the ${workers} workers`;
+  requireOption(name, option, count, count % rounds === 0, must);
+  return { ...looped(options), slices };
+}
+
+/**
+ * Makes the k-th action of a kind of a worker with several chunks. Backwards take the last round
+ * first, in it the last chunk, and of each micro-batch the last slice.
+ */
+export function chunkedAction(
+  kind: ActionKind,
+  worker: number,
+  k: number,
+  options: ScheduleOptions,
+): Action {
+  const { workers, chunks = 2 } = options, isForward = kind === "F";
+  const { together, count, size, slices } = roundsOfSlices(options);
+  const turns = count * chunks, at = k % (turns * size), place = at % size, nth = place % slices;
+  const turn = isForward ? Math.floor(at / size) : turns - 1 - Math.floor(at / size);
+  const microBatch = Math.floor(k / (turns * size)) * together + Math.floor(place / slices);
+  const stage = turn % chunks * workers + worker;
+  const slice = Math.floor(turn / chunks) * size + (isForward ? nth : slices - 1 - nth);
+  return sliceOf({ kind, stage, microBatch }, slice, options);
+}
+
+/** Forwards before the first backward: all of one micro-batch, and two more for each later worker. */
+function chunkedWarmUp(worker: number, options: ScheduleOptions): number {
+  const { workers, microBatches, chunks = 2, slices = 1 } = options;
+  const { count, size, slices: each } = roundsOfSlices(options);
+  const first = (count * chunks - 1) * size + each - 1;
+  return Math.min(microBatches * slices * chunks, first + 2 * (workers - 1 - worker));
+}
+
+/** Defines a schedule of 1F1B with several chunks on each worker. */
+const defineChunked = (definition: Pick<ScheduleRule, "name" | "reads" | "summary">) =>
+  defineSchedule({
+    ...definition,
+    // For any tF and tB if all slices of a micro-batch take the same time. Each worker holds two slices
+    // of a chunk fewer than the one before; if S >= P, worker r holds one micro-batch and 2(P-1-r) of
+    // them. With fewer micro-batches than workers and one slice, each missing one costs a forward and a
+    // backward of all but one chunk.
+    closedForm(options, { forward, backward }) {
+      const { workers, microBatches, chunks = 2, slices = 1 } = options, units = slices * chunks;
+      const gaps = workers - 1 + (chunks - 1) * Math.max(0, workers - microBatches * slices);
+      return formOf(workers, {
+        idle: gaps * (forward + backward) / units,
+        peak: (r) => Math.min(microBatches * units, chunkedWarmUp(r, options) + 1) / units,
+      });
+    },
+    place: (options) => placeRounds(definition.name, options),
+    order(worker, options) {
+      const { microBatches, chunks = 2, slices = 1 } = options;
+      const make = (kind: ActionKind, k: number) => chunkedAction(kind, worker, k, options);
+      return inTurn(microBatches * slices * chunks, chunkedWarmUp(worker, options), make);
+    },
+  });
 
 /**
  * Interleaved 1F1B (Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on GPU
  * Clusters Using Megatron-LM", section 2.2.2): chunk c of worker r is stage cD + r. If D does not
  * divide N, the rounds are larger, as in PyTorch's Interleaved1F1B.
  */
-export const interleaved = defineSchedule({
+export const interleaved = defineChunked({
   name: "interleaved",
   reads: ["chunks"],
   summary: "1f1b with several chunks on each worker: less idle time, more messages",
-  // For any tF and tB. Each worker holds two chunks fewer than the one before. With fewer
-  // micro-batches than workers, each missing one costs a forward and a backward of all but one chunk.
-  closedForm(options, { forward, backward }) {
-    const { workers, microBatches, chunks = 2 } = options;
-    const gaps = workers - 1 + (chunks - 1) * Math.max(0, workers - microBatches);
-    const live = (r: number) =>
-      Math.min(microBatches * chunks, (chunks - 1) * perRound(options) + 2 * (workers - r) - 1);
-    return formOf(workers, {
-      idle: gaps * (forward + backward) / chunks,
-      peak: (r) => live(r) / chunks,
-    });
-  },
-  place: (options) => placeRounds("interleaved", options),
-  order(worker, options) {
-    const { workers, microBatches, chunks = 2 } = options, total = microBatches * chunks;
-    const fill = 2 * (workers - 1 - worker) + (chunks - 1) * perRound(options);
-    const make = (kind: ActionKind, k: number) => chunkedAction(kind, worker, k, options);
-    return inTurn(total, Math.min(total, fill), make);
-  },
 });
 
-/** The order of worker s: min(N, D-1-s) forwards, then pairs of F and B, then backwards. */
-export function oneFOneBOrder(
-  worker: number,
-  { workers, microBatches }: ScheduleOptions,
-): Iterable<Action> {
-  const warmUp = Math.min(microBatches, workers - 1 - worker);
-  return inTurn(microBatches, warmUp, (kind, microBatch) => ({ kind, stage: worker, microBatch }));
+/**
+ * SlimPipe (Li et al. 2025, "SlimPipe: Memory-Thrifty and Efficient Pipeline Parallelism for
+ * Long-Context LLM Training"): the unit of interleaved 1F1B is a slice, so that little more than one
+ * micro-batch is live. Only the order is the paper's: slices are of one size, and no attention moves
+ * to other workers. With fewer slices than workers several micro-batches share a round; with one
+ * slice it is `interleaved`.
+ */
+export const slimPipe = defineChunked({
+  name: "slimpipe",
+  reads: ["chunks", "slices"],
+  summary:
+    "interleaved over slices of the sequence: little more than one micro-batch's activations",
+});
+
+/** Forwards of worker s before its first backward: D-1-s, and the other slices of the first. */
+function warmUpOf(worker: number, { workers, microBatches, slices = 1 }: ScheduleOptions): number {
+  return Math.min(microBatches * slices, workers - 1 - worker + slices - 1);
 }
 
-/** For any tF, tB, D and N: the time of GPipe with min(N, D - s) activations on worker s. */
+/** The order of a worker: the forwards of its warm-up, then pairs of F and B, then backwards. */
+export function oneFOneBOrder(worker: number, options: ScheduleOptions): Iterable<Action> {
+  const { microBatches, slices = 1 } = options;
+  return inTurn(microBatches * slices, warmUpOf(worker, options), makerOf(worker, options));
+}
+
+/**
+ * For any tF, tB, D and N, if all slices of a micro-batch take the same time: without slices, the time
+ * of GPipe with min(N, D - s) activations on worker s.
+ */
 function oneFOneBForm(
-  { workers, microBatches }: ScheduleOptions,
+  options: ScheduleOptions,
   { forward, backward }: UniformCosts,
   weights = (_worker: number) => 1,
 ): ClosedForm {
+  const { workers, microBatches, slices = 1 } = options;
   return formOf(workers, {
-    idle: (workers - 1) * (forward + backward),
-    peak: (s) => Math.min(microBatches, workers - s),
+    idle: (workers - 1) * (forward + backward) / slices,
+    peak: (s) => Math.min(microBatches * slices, warmUpOf(s, options) + 1) / slices,
     weights,
   });
 }
@@ -80,6 +176,20 @@ export const oneFOneB = defineSchedule({
   summary: "one forward, one backward in turn; D - s activations on worker s",
   closedForm: (options, costs) => oneFOneBForm(options, costs),
   place: linear,
+  order: oneFOneBOrder,
+});
+
+/**
+ * Seq1F1B (Sun et al. 2024, "Seq1F1B: Efficient Sequence-Level Pipeline Parallelism for Large Language
+ * Model Training", section 3.2): the unit of 1F1B is a slice of a micro-batch's sequence. Forwards of
+ * slices run first slice first, backwards last slice first.
+ */
+export const seq1f1b = defineSchedule({
+  name: "seq1f1b",
+  reads: ["slices"],
+  summary: "1f1b over slices of the sequence: shorter bubbles, fewer activations",
+  closedForm: (options, costs) => oneFOneBForm(options, costs),
+  place: placeSliced,
   order: oneFOneBOrder,
 });
 

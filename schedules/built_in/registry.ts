@@ -7,12 +7,24 @@ import { defineSearch } from "../search/search.ts";
 import { chimera, chimeraGreedy, gems } from "./chimera.ts";
 import { vHalf, vMin } from "./controllable_memory.ts";
 import { dualPipe, dualPipeV } from "./dual_pipe.ts";
-import { gpipe, loopedBfs } from "./gpipe.ts";
+import { gpipe, loopedBfs, teraPipe } from "./gpipe.ts";
 import { chimeraWave, hanayo } from "./hanayo.ts";
 import { messageDriven } from "./message_driven.ts";
-import { interleaved, oneFOneB, pipeDream, pipeDream2bw } from "./one_f_one_b.ts";
-import { seq1f1b, seqZeroBubble, slimPipe, teraPipe } from "./sliced.ts";
-import { interleavedZeroBubble, zeroBubbleH1, zeroBubbleH2, zeroBubbleV } from "./zero_bubble.ts";
+import {
+  interleaved,
+  oneFOneB,
+  pipeDream,
+  pipeDream2bw,
+  seq1f1b,
+  slimPipe,
+} from "./one_f_one_b.ts";
+import {
+  interleavedZeroBubble,
+  seqZeroBubble,
+  zeroBubbleH1,
+  zeroBubbleH2,
+  zeroBubbleV,
+} from "./zero_bubble.ts";
 
 const byRule: readonly ScheduleDefinition[] = [
   gpipe,

@@ -1,19 +1,20 @@
-/** ZB-H1 (also interleaved), ZB-H2 and ZB-V: split backwards, with W at times that would be idle. */
+/** ZB-H1 (also interleaved and over slices), ZB-H2 and ZB-V: split backwards, with W at times that would be idle. */
 
-import { type Action, type ActionKind, F, I, W } from "../action.ts";
+import { type Action, F, I, W } from "../action.ts";
 import {
-  chunkedAction,
   defineSchedule,
   formOf,
   isEqual,
   linear,
-  perRound,
-  placeRounds,
+  makerOf,
+  placeSliced,
   requireFull,
   requireOption,
   type ScheduleOptions,
+  type ScheduleRule,
   wave,
 } from "../define.ts";
+import { chunkedAction, placeRounds, roundsOfSlices } from "./one_f_one_b.ts";
 
 /**
  * ZB-H1 (Qi et al. 2024, "Zero Bubble Pipeline Parallelism", section 2.1) on the chunks of interleaved
@@ -30,7 +31,10 @@ export const interleavedZeroBubble = defineSchedule({
   closedForm(options, { forward, input, weight }) {
     const { workers, microBatches, chunks = 2 } = options;
     const idle = (workers - 1) * Math.max(forward, input, forward + input - weight) / chunks;
-    const live = Math.min(microBatches * chunks, (chunks - 1) * perRound(options) + workers);
+    const live = Math.min(
+      microBatches * chunks,
+      (chunks - 1) * roundsOfSlices(options).size + workers,
+    );
     return formOf(workers, {
       ...microBatches >= workers ? { idle } : { idleAtLeast: idle },
       peak: () => live / chunks,
@@ -39,7 +43,7 @@ export const interleavedZeroBubble = defineSchedule({
   place: (options) => placeRounds("interleaved-zb", options),
   *order(worker, options): Iterable<Action> {
     const { workers, microBatches, chunks = 2 } = options, total = microBatches * chunks;
-    const fill = workers - 1 - worker + (chunks - 1) * perRound(options);
+    const fill = workers - 1 - worker + (chunks - 1) * roundsOfSlices(options).size;
     const warmUp = Math.min(total, fill), late = warmUp + worker;
     for (let k = 0; k < total + late; k++) {
       if (k < total) yield chunkedAction("F", worker, k, options);
@@ -52,13 +56,13 @@ export const interleavedZeroBubble = defineSchedule({
 /**
  * The order of a worker: `warmUp` forwards; then in turn I, a W if the worker holds `held`
  * activations, and F; after the last forward I and W in turn, then the remaining W.
- *
- * @param make Makes the k-th action of a kind; there are `count` of each.
  */
-export function* zeroBubbleOrder(
-  { warmUp, held, count }: { warmUp: number; held: number; count: number },
-  make: (kind: ActionKind, k: number) => Action,
+function* zeroBubbleOrder(
+  worker: number,
+  options: ScheduleOptions,
+  { warmUp, held }: { warmUp: number; held: number },
 ): Iterable<Action> {
+  const make = makerOf(worker, options), count = options.microBatches * (options.slices ?? 1);
   let [forwards, inputs, weights] = [0, 0, 0];
   while (forwards < Math.min(warmUp, count)) yield make("F", forwards++);
   while (forwards < count) {
@@ -70,27 +74,46 @@ export function* zeroBubbleOrder(
   while (weights < count) yield make("W", weights++);
 }
 
+/** Defines ZB-H1, with a slice as its unit if micro-batches are cut into slices. */
+const defineH1 = (definition: Pick<ScheduleRule, "name" | "reads" | "summary">) =>
+  defineSchedule({
+    ...definition,
+    // For any durations and N >= D if all slices of a micro-batch take the same time: D slices and the
+    // others of one micro-batch are live on every worker. The idle time of the paper,
+    // (D-1)(tF + max(0, tI - tW)), ignores that gradients leave a stage at most every tI, which matters
+    // only if tI > tF and tW > tF.
+    closedForm: ({ workers, slices = 1 }, { forward, input, weight }) =>
+      formOf(workers, {
+        idle: (workers - 1) * Math.max(forward, input, forward + input - weight) / slices,
+        peak: () => (workers + slices - 1) / slices,
+      }),
+    check: requireFull,
+    place: placeSliced,
+    order(worker, options) {
+      const held = options.workers + (options.slices ?? 1) - 1;
+      return zeroBubbleOrder(worker, options, { warmUp: held - worker, held });
+    },
+  });
+
 /**
  * ZB-H1 (Qi et al. 2024, "Zero Bubble Pipeline Parallelism", section 2.1): a third of the bubbles of
  * 1F1B; every worker holds the activations of the first worker of 1F1B.
  */
-export const zeroBubbleH1 = defineSchedule({
+export const zeroBubbleH1 = defineH1({
   name: "zb-h1",
   reads: [],
   summary: "split backward: a third of 1f1b's bubbles, D activations on every worker",
-  // For any durations and N >= D. The idle time of the paper, (D-1)(tF + max(0, tI - tW)), ignores
-  // that gradients leave a stage at most every tI, which matters only if tI > tF and tW > tF.
-  closedForm: ({ workers }, { forward, input, weight }) =>
-    formOf(workers, {
-      idle: (workers - 1) * Math.max(forward, input, forward + input - weight),
-      peak: () => workers,
-    }),
-  check: requireFull,
-  place: linear,
-  order(stage, { workers, microBatches }) {
-    const limits = { warmUp: workers - stage, held: workers, count: microBatches };
-    return zeroBubbleOrder(limits, (kind, microBatch) => ({ kind, stage, microBatch }));
-  },
+});
+
+/**
+ * Seq1F1B (Sun et al. 2024) with the split backwards of ZB-H1 (Qi et al. 2024, "Zero Bubble Pipeline
+ * Parallelism", section 2.1): the unit of ZB-H1 is a slice. The slices of one micro-batch are live
+ * together, as backwards begin with the last one.
+ */
+export const seqZeroBubble = defineH1({
+  name: "seq1f1b-zb",
+  reads: ["slices"],
+  summary: "zb-h1 over slices of the sequence: a third of seq1f1b's bubbles",
 });
 
 /**
@@ -118,9 +141,10 @@ export const zeroBubbleH2 = defineSchedule({
     requireOption(name, "microBatches", microBatches, microBatches >= least, must);
   },
   place: linear,
-  order(stage, { workers, microBatches: count }) {
-    const limits = { warmUp: 2 * (workers - stage) - 1, held: 2 * workers - 1, count };
-    return zeroBubbleOrder(limits, (kind, microBatch) => ({ kind, stage, microBatch }));
+  order(worker, options) {
+    const { workers } = options;
+    const limits = { warmUp: 2 * (workers - worker) - 1, held: 2 * workers - 1 };
+    return zeroBubbleOrder(worker, options, limits);
   },
 });
 

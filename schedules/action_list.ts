@@ -133,6 +133,13 @@ export class ActionList implements Iterable<Action> {
     return this.#unpack(this.startOf(index), this.startOf(index + 1));
   }
 
+  /** The parts of a kind, in order. */
+  *partsOf(kind: number): IterableIterator<PackedPart> {
+    for (let part = 0; part < this.partCount; part++) {
+      if (this.kindAt(part) === kind) yield partAt(this, part);
+    }
+  }
+
   /** The actions in order. */
   *[Symbol.iterator](): IterableIterator<Action> {
     for (let i = 0, n = this.length; i < n; i++) yield this.at(i)!;

@@ -1,7 +1,7 @@
 /** Executes action lists on paper: start and end of each action, each as early as possible. */
 
-import type { Action, Part } from "./action.ts";
-import { type ActionList, JOIN, KINDS, partAt } from "./action_list.ts";
+import { type Action, type Part, parts } from "./action.ts";
+import { JOIN, KINDS, partAt } from "./action_list.ts";
 import { type Costs, type StageTimes, stageTimes } from "./costs.ts";
 import { Dependencies } from "./dependencies.ts";
 import { hostTable, type ListedSchedule } from "./schedule.ts";
@@ -32,6 +32,18 @@ export interface AwaitedInput {
   readonly index?: number;
   /** Its time of arrival; Infinity if it was never given. */
   readonly time: number;
+}
+
+/** Returns true if an action waits for an input of its own stage, or over the chain. */
+export function isOfChain(
+  head: Action,
+  { kind, stage, microBatch }: Pick<AwaitedInput, "kind" | "stage" | "microBatch">,
+): boolean {
+  const isForward = kind === "F", next = isForward ? stage + 1 : stage - 1;
+  return parts(head).some((part) =>
+    part.microBatch === microBatch &&
+    (part.stage === stage || part.stage === next && (part.kind === "F") === isForward)
+  );
 }
 
 /** The result of executing lists, up to a deadlock if there is one. */
@@ -99,7 +111,6 @@ export function execute(
 
 /** The outputs of an execution and their times: the inputs of later actions. */
 class Board {
-  readonly #lists: readonly ActionList[];
   readonly #slices: number;
   readonly #dependencies: Dependencies;
   /** The time of each output; Infinity before. */
@@ -109,11 +120,10 @@ class Board {
   /** The part of this action, by its number in the list. */
   readonly #parts: Int32Array;
 
-  constructor(schedule: ListedSchedule, private readonly times: StageTimes) {
-    const { lists, slices = 1 } = schedule;
-    this.#lists = lists;
-    this.#slices = slices;
-    this.#dependencies = new Dependencies({ ...schedule, hosts: hostTable(schedule) }, lists);
+  constructor(private readonly schedule: ListedSchedule, private readonly times: StageTimes) {
+    const shape = { ...schedule, hosts: hostTable(schedule) };
+    this.#slices = schedule.slices ?? 1;
+    this.#dependencies = new Dependencies(shape, schedule.lists);
     this.#given = new Float64Array(this.#dependencies.outputCount).fill(Infinity);
     this.#actions = new Int32Array(this.#dependencies.outputCount);
     this.#parts = new Int32Array(this.#dependencies.outputCount);
@@ -121,7 +131,7 @@ class Board {
 
   /** The time at which the last input of an action arrives; Infinity if one is missing. */
   inputsAt(worker: number, index: number): number {
-    const list = this.#lists[worker]!;
+    const list = this.schedule.lists[worker]!;
     let latest = 0;
     for (let part = list.startOf(index), end = list.startOf(index + 1); part < end; part++) {
       for (let i = this.#dependencies.inputsAt(list, part) - 1; i >= 0; i--) {
@@ -138,7 +148,7 @@ class Board {
   }
 
   duration(worker: number, index: number): number {
-    const list = this.#lists[worker]!, { durations, overlap } = this.times;
+    const list = this.schedule.lists[worker]!, { durations, overlap } = this.times;
     let sum = 0;
     for (let part = list.startOf(index), end = list.startOf(index + 1); part < end; part++) {
       if (overlap !== undefined && list.joinAt(part) === JOIN.overlap) {
@@ -152,7 +162,7 @@ class Board {
 
   /** Notes the outputs of an action, and adds the workers that may continue to `runnable`. */
   finish(worker: number, index: number, time: number, runnable: number[]): void {
-    const list = this.#lists[worker]!, dependencies = this.#dependencies;
+    const list = this.schedule.lists[worker]!, dependencies = this.#dependencies;
     for (let part = list.startOf(index), end = list.startOf(index + 1); part < end; part++) {
       const count = dependencies.outputsAt(list, part);
       for (let i = 0; i < count; i++) {
@@ -168,7 +178,7 @@ class Board {
   }
 
   lastInput(worker: number, index: number): AwaitedInput | undefined {
-    const list = this.#lists[worker]!, dependencies = this.#dependencies;
+    const list = this.schedule.lists[worker]!, dependencies = this.#dependencies;
     let last: AwaitedInput | undefined;
     for (let part = list.startOf(index), end = list.startOf(index + 1); part < end; part++) {
       const count = dependencies.inputsAt(list, part);
@@ -186,7 +196,7 @@ class Board {
     const input = this.#dependencies.describe(output);
     const worker = this.#dependencies.hostOf(input.stage, input.microBatch);
     if (this.#given[output] === Infinity) return { ...input, worker };
-    const { kind, index, count } = partAt(this.#lists[worker]!, this.#parts[output]!);
+    const { kind, index, count } = partAt(this.schedule.lists[worker]!, this.#parts[output]!);
     return {
       ...input,
       kind: KINDS[kind] as AwaitedInput["kind"],

@@ -146,7 +146,8 @@ export interface ElasticOptions {
  * ```
  */
 export function elasticPolicy(hint: ActionList, options: ElasticOptions = {}): StepPolicy {
-  const { weightBacklog } = options, list = weightBacklog ? splitBackwards(hint) : hint;
+  const { weightBacklog } = options,
+    list = weightBacklog ? ActionList.from([...hint].flatMap(splitBackward)) : hint;
   const needed = peakOf(list), { activationLimit = needed } = options;
   const must = `activationLimit must be at least ${needed}, what the list itself needs`;
   assertInput(activationLimit >= needed, "make an elastic policy", must, activationLimit);
@@ -203,13 +204,11 @@ export function elasticPolicy(hint: ActionList, options: ElasticOptions = {}): S
   return policy;
 }
 
-/** Returns the list with I and W instead of each whole backward. */
-function splitBackwards(list: ActionList): ActionList {
-  return ActionList.from([...list].flatMap((action): Action[] => {
-    const { kind, part, overlap } = action;
-    if (kind !== "B" || part !== undefined || overlap !== undefined) return [action];
-    return [{ ...action, kind: "I" }, { ...action, kind: "W" }];
-  }));
+/** Returns I and W instead of a whole backward, and any other action as it is. */
+export function splitBackward(action: Action): Action[] {
+  const { kind, part, overlap } = action;
+  if (kind !== "B" || part !== undefined || overlap !== undefined) return [action];
+  return [{ ...action, kind: "I" }, { ...action, kind: "W" }];
 }
 
 /** The live activations that an action adds: at most while it runs, and after it. */
@@ -360,6 +359,10 @@ export type MailboxOrder = "fifo" | "backward-first" | "bf" | "bfw";
 /** All hints. */
 export const MAILBOX_ORDERS: readonly MailboxOrder[] = ["fifo", "backward-first", "bf", "bfw"];
 
+/** Returns true for the hints of AxoNN's policy, by which all backwards are whole. */
+export const isByMessage = (order: MailboxOrder): boolean =>
+  order === "fifo" || order === "backward-first";
+
 /** A stage of a worker, with the next micro-batch of each kind; all before it have been returned. */
 interface Progress {
   readonly stage: number;
@@ -427,7 +430,6 @@ export function readinessPolicy(
   const own = held.map((stage, i): Progress => (
     { stage, later: held.length - 1 - i, F: 0, I: 0, W: 0 }
   ));
-  const isByMessage = order === "fifo" || order === "backward-first";
   const sizeOf = (microBatch: number) => sizes?.[microBatch] ?? 1;
   let live = 0, last: Action["kind"] | undefined;
   const find = (ready: readonly Action[], kind: "F" | "B", { stage, F, I }: Progress) =>
@@ -453,7 +455,7 @@ export function readinessPolicy(
     const may = offered.filter(({ I, W }) => !isSplit || I - W < weightBacklog);
     const backward = lowest(may, "I"), full = lowest(offered, "I");
     const owed = lowest(own.filter(({ I, W }) => W < I), "W");
-    if (isByMessage) {
+    if (isByMessage(order)) {
       const kind = byMessage(ready, forward, backward);
       return kind && [kind, kind === "F" ? forward! : backward!];
     }

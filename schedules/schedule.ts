@@ -3,7 +3,7 @@
  * from action lists, the lists determine the placement.
  */
 
-import { ActionList, KIND, partAt } from "./action_list.ts";
+import { ActionList, KIND } from "./action_list.ts";
 import { assertInput, refusal } from "./errors.ts";
 import { listPolicies, type ListPolicy, type StepPolicy } from "./policies.ts";
 import { checkEdges, type SkipEdge } from "./skip_edges.ts";
@@ -37,6 +37,18 @@ export function edgesOfParts(
     from: (edge.from + 1) * each - 1,
     to: edge.to.map((part) => part * each),
   }));
+}
+
+/** The schedule with the skip edges between P equal parts of the model, if there are any. */
+export function withPartEdges(
+  schedule: Schedule,
+  { edges, workers }: {
+    readonly edges?: readonly SkipEdge[] | undefined;
+    readonly workers: number;
+  },
+): Schedule {
+  if (edges === undefined) return schedule;
+  return withEdges(schedule, edgesOfParts(edges, { parts: workers, stages: schedule.stages }));
 }
 
 /** One stage of one pipeline, as a worker holds it. */
@@ -236,12 +248,7 @@ export function withPolicy(
 /** Returns true if workers run backwards for the input and for the weights as two actions. */
 export function splitsBackward({ lists = [], listPolicy, weightBacklog }: Schedule): boolean {
   if ((listPolicy?.weightBacklog ?? weightBacklog ?? 0) > 0) return true;
-  return lists.some((list) => {
-    for (let part = 0; part < list.partCount; part++) {
-      if (list.kindAt(part) === KIND.W) return true;
-    }
-    return false;
-  });
+  return lists.some((list) => !list.partsOf(KIND.W).next().done);
 }
 
 /** Returns the schedule with a policy for its lists. */
@@ -337,9 +344,7 @@ function forwardHosts(
   { stages, microBatches, slices }: ReturnType<typeof sizeOf>,
 ): Int32Array[] {
   let forwards = 0;
-  for (const list of lists) {
-    for (let part = 0; part < list.partCount; part++) if (list.kindAt(part) === KIND.F) forwards++;
-  }
+  for (const list of lists) for (const _ of list.partsOf(KIND.F)) forwards++;
   const cannot = `place the schedule ${name}`, all = stages * microBatches * slices;
   const of = `each of ${stages} stages${slices > 1 ? ` and ${slices} slices` : ""}`;
   const must = `each of ${microBatches} micro-batches must have a forward of ${of}, ${all} in all`;
@@ -349,9 +354,7 @@ function forwardHosts(
     throw refusal(cannot, `${stage}F${microBatch} must be on exactly one list`, received);
   };
   lists.forEach((list, worker) => {
-    for (let part = 0; part < list.partCount; part++) {
-      if (list.kindAt(part) !== KIND.F) continue;
-      const { stage, microBatch } = partAt(list, part);
+    for (const { stage, microBatch } of list.partsOf(KIND.F)) {
       const path = hosts[microBatch]!, known = path[stage]!;
       if (known >= 0 && (known !== worker || slices === 1)) {
         const twice = `it twice on the list of worker ${worker}`;

@@ -11,7 +11,7 @@ import {
   partAt,
 } from "./action_list.ts";
 import { refusal } from "./errors.ts";
-import { type AwaitedInput, execute, type Execution } from "./execute.ts";
+import { type AwaitedInput, execute, type Execution, isOfChain } from "./execute.ts";
 import { hostTable, type ListedSchedule } from "./schedule.ts";
 import { formatEdge } from "./skip_edges.ts";
 
@@ -103,9 +103,9 @@ function findCircle(schedule: ListedSchedule, execution: Execution, stuck: numbe
  * ran `ran` actions.
  */
 function reachOf(schedule: ListedSchedule, wait: Wait, next: Wait, ran: number): string {
-  const { awaited } = wait, from = awaited.worker;
+  const { head, awaited } = wait, from = awaited.worker;
   const part = partFor(schedule.lists[from]!, awaited, ran);
-  const over = isOfChain(wait) ? "" : " over a skip edge";
+  const over = isOfChain(head, awaited) ? "" : " over a skip edge";
   const isNext = parts(next.head).some((one) => formatAction(one) === part);
   if (!isNext) {
     return `${part}${over}, which worker ${from} runs after ${formatAction(next.head)}`;
@@ -113,12 +113,6 @@ function reachOf(schedule: ListedSchedule, wait: Wait, next: Wait, ran: number):
   return from === wait.worker
     ? `${part}, which is a part of it`
     : `${part} of worker ${from}${over}`;
-}
-
-/** Returns true if an action waits for its own stage or for a neighbour in the chain. */
-function isOfChain({ head, awaited }: Wait): boolean {
-  const by = awaited.kind === "F" ? 1 : -1;
-  return parts(head).some(({ stage }) => stage === awaited.stage || stage === awaited.stage + by);
 }
 
 /**
@@ -219,19 +213,18 @@ const BACKWARD = DONE[KIND.B]! | DONE[KIND.I]!;
 const VIOLATIONS_MAX = 1000;
 
 class Check {
-  readonly #schedule: ListedSchedule;
   readonly #slices: number;
   readonly #parts: number;
   readonly #hosts: Int32Array;
   readonly #done: Uint8Array;
   /** For each stage of each pipeline, the last (micro-batch, part) added to its gradients. */
   readonly #lastAdded: Int32Array;
-  readonly #limits: ValidationLimits;
   readonly #violations: Violation[] = [];
 
-  constructor(schedule: ListedSchedule, limits: ValidationLimits) {
-    this.#schedule = schedule;
-    this.#limits = limits;
+  constructor(
+    private readonly schedule: ListedSchedule,
+    private readonly limits: ValidationLimits,
+  ) {
     this.#hosts = hostTable(schedule);
     this.#slices = schedule.slices ?? 1;
     this.#parts = this.#slices * halvesOf(schedule);
@@ -240,7 +233,7 @@ class Check {
   }
 
   edges(): void {
-    const { edges = [], stages } = this.#schedule;
+    const { edges = [], stages } = this.schedule;
     for (const edge of edges) {
       const unknown = [edge.from, ...edge.to].find((stage) => !(stage >= 0 && stage < stages));
       if (unknown === undefined) continue;
@@ -250,8 +243,8 @@ class Check {
   }
 
   list(worker: number, list: ActionList): void {
-    const held = this.#schedule.placement[worker]?.length ?? 0;
-    const bound = this.#limits.activations ?? held * this.#schedule.injectionLimit;
+    const held = this.schedule.placement[worker]?.length ?? 0;
+    const bound = this.limits.activations ?? held * this.schedule.injectionLimit;
     const changes = activationChanges(list);
     let live = 0, over = false;
     for (let part = 0; part < list.partCount; part++) {
@@ -264,7 +257,7 @@ class Check {
   }
 
   #part(worker: number, part: PackedPart): void {
-    const { stages, microBatches, pipelineOf } = this.#schedule;
+    const { stages, microBatches, pipelineOf } = this.schedule;
     const { kind, stage, microBatch, count } = part;
     const refuse = (reason: ViolationReason, text: string) =>
       this.#add(reason, worker, `worker ${worker} runs ${this.#nameOf(part)}${text}`);
@@ -308,7 +301,7 @@ class Check {
 
   /** The bits of the cells of an action: one of a part, or all of a whole micro-batch. */
   #cellsOf({ stage, microBatch, index, count }: Omit<PackedPart, "kind">): Uint8Array {
-    const first = (stage * this.#schedule.microBatches + microBatch) * this.#parts;
+    const first = (stage * this.schedule.microBatches + microBatch) * this.#parts;
     const parts = this.#parts;
     return count === 1
       ? this.#done.subarray(first, first + parts)
@@ -328,7 +321,7 @@ class Check {
   }
 
   finish(): Violation[] {
-    const { stages, microBatches, pipelineOf } = this.#schedule;
+    const { stages, microBatches, pipelineOf } = this.schedule;
     for (let place = 0; place < stages * microBatches; place++) {
       const stage = Math.floor(place / microBatches), microBatch = place % microBatches;
       const worker = this.#hosts[pipelineOf[microBatch]! * stages + stage]!;

@@ -10,10 +10,10 @@
  * the slowest one N times.
  */
 
-import { type ActionList, KIND, KINDS } from "../action_list.ts";
+import { KINDS } from "../action_list.ts";
 import type { Costs } from "../costs.ts";
 import { assertInput, refusal } from "../errors.ts";
-import { type AwaitedInput, execute, type Execution } from "../execute.ts";
+import { execute, type Execution, isOfChain } from "../execute.ts";
 import type { ListedSchedule, Schedule } from "../schedule.ts";
 import { withLists } from "../simulator/simulate.ts";
 import { checkEdges, type SkipEdge } from "../skip_edges.ts";
@@ -44,10 +44,9 @@ function criticalPath(
       index--;
       continue;
     }
-    const { kind, stage, microBatch, ...giver } = lastInput(worker, index)!;
+    const giver = lastInput(worker, index)!, { kind, stage } = giver;
     // The time over a skip edge belongs to this cut only: for other cuts the path has its actions.
-    const isOfChain = waitsFor(list, index, { kind, stage, microBatch });
-    if (giver.worker !== worker && isOfChain) {
+    if (giver.worker !== worker && isOfChain(list.at(index)!, giver)) {
       messages[kind === "F" ? stage : stage - 1]! += 1 / slices;
     }
     [worker, index] = [giver.worker, giver.index!];
@@ -56,20 +55,6 @@ function criticalPath(
 }
 
 type PathLoad = ReturnType<typeof criticalPath>;
-
-/** Returns true if an action waits for a neighbouring stage that gives an input over the chain. */
-function waitsFor(
-  list: ActionList,
-  index: number,
-  { kind, stage, microBatch }: Pick<AwaitedInput, "kind" | "stage" | "microBatch">,
-): boolean {
-  const isForward = kind === "F", next = isForward ? stage + 1 : stage - 1;
-  for (let part = list.startOf(index); part < list.startOf(index + 1); part++) {
-    const isNext = list.stageAt(part) === next && list.microBatchAt(part) === microBatch;
-    if (isNext && (list.kindAt(part) === KIND.F) === isForward) return true;
-  }
-  return false;
-}
 
 /** Equal for two paths with the same load. */
 const pathKey = ({ actions, messages }: PathLoad): string =>

@@ -8,13 +8,7 @@ import type { ListedSchedule, Schedule } from "../schedule.ts";
 
 /** The stages that have an R. */
 export function recomputedStages({ lists = [] }: Schedule): Set<number> {
-  const stages = new Set<number>();
-  for (const list of lists) {
-    for (let part = 0; part < list.partCount; part++) {
-      if (list.kindAt(part) === KIND.R) stages.add(list.stageAt(part));
-    }
-  }
-  return stages;
+  return new Set(lists.flatMap((list) => Array.from(list.partsOf(KIND.R), ({ stage }) => stage)));
 }
 
 /** The plain actions of all workers, each with the next one of the same copy of its stage, if any. */

@@ -5,7 +5,7 @@ import { findSchedule, scheduleDefinitions } from "../built_in/registry.ts";
 import type { Costs } from "../costs.ts";
 import { readOptions, type ScheduleOptions } from "../define.ts";
 import { formatTable } from "../pictures/grid.ts";
-import { edgesOfParts, type Schedule, withEdges } from "../schedule.ts";
+import { type Schedule, withPartEdges } from "../schedule.ts";
 import type { SkipEdge } from "../skip_edges.ts";
 import { type Analysis, analyze, type Bubble, bubbles } from "./analyze.ts";
 import { activationLimitOf, type MemoryBudget, memoryWithin, type WorkerBytes } from "./memory.ts";
@@ -158,8 +158,7 @@ export function compareSchedules(
       const asked = { ...limited, costs, edges, recomputeAhead: isRecomputed };
       const chain = definition.create(readOptions(definition, asked));
       const adds = isRecomputed && !definition.reads?.includes("recomputeAhead");
-      const parts = { parts: options.workers, stages: chain.stages };
-      const made = edges ? withEdges(chain, edgesOfParts(edges, parts)) : chain;
+      const made = withPartEdges(chain, asked);
       const analysis = analyze(adds ? withRecomputation(made) : made, costs);
       if (memory) bytesOf.set(analysis, memoryWithin(analysis.schedule, memory));
       analyses.push(analysis);

@@ -203,13 +203,8 @@ export const chimeraGreedy = defineMade(
   },
   ({ workers, microBatches, pipelines = 1, pipelineLimit = workers / pipelines, costs }) => {
     const base = chimera.create({ workers, microBatches, pipelines });
-    const orders = greedyOrder(workloadOf(base, costs), {
-      isSplit: false,
-      isForwardFirst: false,
-      limits: new Array(workers).fill(Infinity),
-      pipeLimit: pipelineLimit,
-      patience: 0,
-    });
+    const limits = new Array<number>(workers).fill(Infinity);
+    const orders = greedyOrder(workloadOf(base, costs), { limits, pipeLimit: pipelineLimit });
     return withOrders(base, "chimera-greedy", orders);
   },
 );

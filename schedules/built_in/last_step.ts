@@ -1,6 +1,6 @@
 /** A step with fewer micro-batches than its schedule is for: the last one of the data. */
 
-import { type Action, sliced } from "../action.ts";
+import { type Action, cutInto } from "../action.ts";
 import { peakOf } from "../action_list.ts";
 import {
   evenShare,
@@ -10,7 +10,7 @@ import {
 } from "../define.ts";
 import { assertInput, ifServed } from "../errors.ts";
 import { followedBy, type Schedule, withEdges, withOrders } from "../schedule.ts";
-import { greedyOrder, type Strategy } from "../search/greedy.ts";
+import { greedyOrder } from "../search/greedy.ts";
 import { workloadOf } from "../search/limits.ts";
 import { findSchedule, scheduleNames } from "./registry.ts";
 
@@ -90,30 +90,22 @@ function oneFOneBOn(schedule: Schedule, microBatches: number): Schedule {
   ).flat();
   const base: Schedule = { ...schedule, microBatches, pipelineOf };
   const { slices = 1, ...whole } = base;
-  const strategy: Strategy = {
-    isSplit: false,
-    isForwardFirst: false,
-    limits: placement.map((held, worker) => {
-      // In 1F1B the last stage holds one activation, each stage before it one more.
-      const ofOneFOneB = held.reduce((sum, { stage }) => sum + stages - stage, 0);
-      const list = schedule.lists?.[worker];
-      const own = list === undefined ? held.length * schedule.injectionLimit : peakOf(list);
-      return Math.max(held.length, Math.min(ofOneFOneB, own));
-    }),
-    pipeLimit: stages,
-    patience: 0,
-  };
-  const orders = greedyOrder(workloadOf(whole), strategy);
+  const limits = placement.map((held, worker) => {
+    // In 1F1B the last stage holds one activation, each stage before it one more.
+    const ofOneFOneB = held.reduce((sum, { stage }) => sum + stages - stage, 0);
+    const list = schedule.lists?.[worker];
+    const own = list === undefined ? held.length * schedule.injectionLimit : peakOf(list);
+    return Math.max(held.length, Math.min(ofOneFOneB, own));
+  });
+  const orders = greedyOrder(workloadOf(whole), { limits, pipeLimit: stages });
   return withOrders(base, "1f1b", orders.map((order) => inSlices(order, slices)));
 }
 
 /** The order with each action replaced by the actions of its slices, one after the other. */
 function inSlices(order: Iterable<Action>, slices: number): Action[] {
   if (slices === 1) return [...order];
+  const parts = cutInto(slices), backward = parts.toReversed();
   return [...order].flatMap((action) =>
-    Array.from(
-      { length: slices },
-      (_, i) => sliced(action, action.kind === "F" ? i : slices - 1 - i, slices),
-    )
+    (action.kind === "F" ? parts : backward).map((part) => ({ ...action, part }))
   );
 }

@@ -10,7 +10,7 @@ import {
   wave,
 } from "../define.ts";
 import { assertInput } from "../errors.ts";
-import { MAILBOX_ORDERS, type MailboxOrder, readinessPolicy } from "../policies.ts";
+import { isByMessage, MAILBOX_ORDERS, readinessPolicy } from "../policies.ts";
 
 /** K unless given: more gains less than 1 %. */
 const WEIGHT_BACKLOG = 2;
@@ -40,8 +40,6 @@ function decide(options: ScheduleOptions) {
   const inFlight = pipelineLimit ?? (isSized ? microBatches : limit);
   return { ...shared, limit, inFlight: Math.min(inFlight, microBatches) };
 }
-
-const isByMessage = (order: MailboxOrder) => order === "fifo" || order === "backward-first";
 
 /** Refuses options that contradict each other. */
 function checkOptions(options: ScheduleOptions): void {

@@ -164,11 +164,7 @@ function boundOf(search: Search, time: number): number {
 
 /** Returns true if a state at least as good was looked at; notes this state otherwise. */
 function isKnown(search: Search, time: number, state: number): boolean {
-  const now = timesOf(search, time), seen = search.seen.get(state);
-  if (seen === undefined) {
-    search.seen.set(state, [now]);
-    return false;
-  }
+  const now = timesOf(search, time), seen = search.seen.get(state) ?? [];
   const isNoLater = (a: Float64Array, b: Float64Array) => a.every((one, i) => one <= b[i]! + DUST);
   if (seen.some((other) => isNoLater(other, now))) return true;
   search.seen.set(state, [...seen.filter((other) => !isNoLater(now, other)), now]);
@@ -193,11 +189,8 @@ function timesOf(search: Search, time: number): Float64Array {
 function lanesOf(tables: ActionTables) {
   const { durations, workers, copies } = tables;
   const after = timesAfter(tables);
-  const codes = new Map<number, number[]>();
-  durations.forEach((_, code) => {
-    const key = copies[code]! * ACTION_KINDS + code % ACTION_KINDS;
-    codes.set(key, [...codes.get(key) ?? [], code]);
-  });
+  const laneOf = (code: number) => copies[code]! * ACTION_KINDS + code % ACTION_KINDS;
+  const codes = Map.groupBy(durations.keys(), laneOf);
   let unit = 1;
   return [...codes.values()].map((all) => {
     const code = all[0]!;

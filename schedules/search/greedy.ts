@@ -9,19 +9,19 @@ import type { Workload } from "./limits.ts";
 
 /** Choices of the list scheduler. */
 export interface Strategy {
-  /** True to split backwards, so that their weight parts can wait. */
-  readonly isSplit: boolean;
-  /** True to run a forward before a backward while there is room for its activation. */
-  readonly isForwardFirst: boolean;
+  /** True to split backwards, so that their weight parts can wait. Default false. */
+  readonly isSplit?: boolean;
+  /** True to run a forward before a backward while there is room for its activation. Default false. */
+  readonly isForwardFirst?: boolean;
   /** The most live (stage, micro-batch) activations on each worker. */
   readonly limits: readonly number[];
   /** The most micro-batches in flight in each pipeline. */
   readonly pipeLimit: number;
   /**
    * The time until the next input of a worker for which it starts a weight part, in durations of the
-   * weight part.
+   * weight part. Default 0.
    */
-  readonly patience: number;
+  readonly patience?: number;
 }
 
 /** An action whose inputs have arrived. */
@@ -171,7 +171,7 @@ function runWeight(board: Board, worker: number, time: number): void {
   const duration = board.load.times.durations[KIND.W]?.[stage] ?? 0;
   const next = board.arrivals[worker]?.[0] ?? Infinity;
   // A moment of idle time is better than a delay of an action that others wait for.
-  if (next - time < duration * board.strategy.patience) return;
+  if (next - time < duration * (board.strategy.patience ?? 0)) return;
   board.weights[worker]?.shift();
   board.live[worker]! -= 1;
   start(board, worker, { kind: "W", stage, microBatch }, time);

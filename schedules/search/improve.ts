@@ -114,8 +114,6 @@ export const DUST = 1e-9;
  * change the times before the first action that it shifts, so they are not computed again.
  */
 class TimedOrder {
-  /** For each worker, the most live (stage, micro-batch) activations. */
-  readonly #limits: readonly number[];
   #orders: readonly Int32Array[] = [];
   /** The index of each action in the order of its worker. */
   readonly #indices: Int32Array;
@@ -130,9 +128,9 @@ class TimedOrder {
   readonly #free: Float64Array;
   readonly #left: Float64Array;
 
-  constructor(private readonly tables: ActionTables, limits: readonly number[]) {
+  /** @param limits For each worker, the most live (stage, micro-batch) activations. */
+  constructor(private readonly tables: ActionTables, private readonly limits: readonly number[]) {
     const size = tables.durations.length, times = () => new Float64Array(size).fill(-1);
-    this.#limits = limits;
     this.#indices = new Int32Array(size);
     this.#starts = times();
     this.#ends = times();
@@ -165,7 +163,7 @@ class TimedOrder {
     const order = this.#orders[move.worker]!;
     const first = order[Math.min(move.from, move.to)]!;
     this.#move(move);
-    if (!keepsLimit(order, this.#limits[move.worker]!)) return Infinity;
+    if (!keepsLimit(order, this.limits[move.worker]!)) return Infinity;
     return this.#evaluate(this.#starts[first]!, most);
   }
 
@@ -291,23 +289,14 @@ class TimedOrder {
 
   /** Returns true if an action may move behind all up to another. */
   #maySink(order: Int32Array, from: number, to: number): boolean {
-    const code = order[from]!;
-    for (let i = from + 1; i <= to; i++) {
-      if (!this.#mayOvertake(order[i]!, code)) return false;
-    }
-    return true;
+    const passed = order.subarray(from + 1, to + 1);
+    return passed.every((code) => this.#mayOvertake(code, order[from]!));
   }
 
   /** Returns the action that ends last; -1 if there are no actions. */
   #lastToEnd(): number {
-    let code = -1, end = -Infinity;
-    for (const order of this.#orders) {
-      const last = order.at(-1);
-      if (last === undefined || this.#ends[last]! <= end) continue;
-      code = last;
-      end = this.#ends[last]!;
-    }
-    return code;
+    const lasts = this.#orders.flatMap((order) => order.at(-1) ?? []);
+    return lasts.reduce((a, b) => this.#ends[b]! > this.#ends[a]! ? b : a, lasts[0] ?? -1);
   }
 
   /** Returns true if an action may overtake another: of another copy, or of an independent kind. */

@@ -1,6 +1,6 @@
 /** The schedule `search`: the shortest order found for given costs, within limits of memory. */
 
-import { type Action, I, parts, W } from "../action.ts";
+import { type Action, parts } from "../action.ts";
 import { KIND } from "../action_list.ts";
 import { withRecomputation } from "../analysis/recomputation.ts";
 import {
@@ -13,13 +13,8 @@ import {
   type ScheduleOptions,
 } from "../define.ts";
 import { assertInput, ifServed } from "../errors.ts";
-import {
-  edgesOfParts,
-  type ListedSchedule,
-  type Schedule,
-  withEdges,
-  withOrders,
-} from "../schedule.ts";
+import { splitBackward } from "../policies.ts";
+import { type ListedSchedule, type Schedule, withOrders, withPartEdges } from "../schedule.ts";
 import { exactOrder } from "./exact.ts";
 import { greedyOrder, type Strategy } from "./greedy.ts";
 import { improveOrder } from "./improve.ts";
@@ -66,12 +61,6 @@ function variants({ reads = [] }: ScheduleDefinition, options: ScheduleOptions):
   return reads.includes("waves")
     ? waveCounts(options).map((waves) => ({ ...options, waves }))
     : [options];
-}
-
-/** The schedule with the skip edges of the options. */
-function withPartEdges(schedule: Schedule, { edges, workers }: ScheduleOptions): Schedule {
-  if (edges === undefined) return schedule;
-  return withEdges(schedule, edgesOfParts(edges, { parts: workers, stages: schedule.stages }));
 }
 
 /**
@@ -132,7 +121,7 @@ function greedySchedules(options: ScheduleOptions, limits: Limits): Found[] {
 
 function* strategyGrid(limits: readonly number[]): Iterable<Strategy> {
   const pipeLimit = Infinity;
-  yield { isSplit: false, isForwardFirst: false, limits, pipeLimit, patience: 0 };
+  yield { limits, pipeLimit };
   for (const isForwardFirst of [false, true]) {
     for (const patience of [0, 0.5, 1]) {
       yield { isSplit: true, isForwardFirst, limits, pipeLimit, patience };
@@ -244,7 +233,9 @@ function distinct(found: readonly Found[]): Found[] {
 function improved({ schedule }: Found, limits: Limits): Found[] {
   const actions = 3 * schedule.stages * schedule.microBatches;
   if (actions * TRIES_MIN > EXECUTIONS_MAX) return [];
-  const orders = schedule.lists.map((list) => Array.from(list).flatMap(parts).flatMap(split));
+  const orders = schedule.lists.map((list) =>
+    Array.from(list).flatMap(parts).flatMap(splitBackward)
+  );
   const isPlain = ({ kind, part }: Action) => part === undefined && kind !== "R";
   if (!orders.flat().every(isPlain)) return [];
   const tries = Math.min(TRIES_MAX, Math.floor(EXECUTIONS_MAX / actions));
@@ -252,10 +243,4 @@ function improved({ schedule }: Found, limits: Limits): Found[] {
   const partLimit = partLimits(schedule, limits.activations, limits.isRecomputed);
   const better = improveOrder(load, orders, { tries, seed: SEED, limits: partLimit });
   return keepsLimits(withOrders(schedule, "search", better), limits);
-}
-
-function split(action: Action): Action[] {
-  const { kind, stage, microBatch, part } = action;
-  if (kind !== "B" || part !== undefined) return [action];
-  return [I(stage, microBatch), W(stage, microBatch)];
 }

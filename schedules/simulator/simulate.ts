@@ -48,7 +48,7 @@ interface StepEvent {
   readonly arrived: Action | undefined;
   /** The time at which it was sent. */
   readonly sentMs: number;
-  /** Another action of the simulation; without it and without an arrival, the worker becomes free. */
+  /** Another action of the simulation. */
   readonly then: (() => void) | undefined;
 }
 
@@ -61,10 +61,7 @@ interface Task {
 
 /** A worker of the simulation. */
 class SimulatedWorker {
-  readonly policy: StepPolicy;
   readonly ready: Action[] = [];
-  /** The actions that it ran; undefined if they are known to be its list. */
-  readonly taken: Action[] | undefined;
   /** Start and end of each of its actions. */
   readonly starts: number[] = [];
   readonly ends: number[] = [];
@@ -81,10 +78,8 @@ class SimulatedWorker {
   leftMs = 0;
   communicationMs = 0;
 
-  constructor(policy: StepPolicy, taken: Action[] | undefined) {
-    this.policy = policy;
-    this.taken = taken;
-  }
+  /** @param taken The actions that it ran; undefined if they are known to be its list. */
+  constructor(readonly policy: StepPolicy, readonly taken: Action[] | undefined) {}
 }
 
 /** The channels of a network, each with one message after the other, and the time at which it is free. */
@@ -131,9 +126,7 @@ const ROUNDING = 1e-9;
 /** A running simulation. */
 class StepRun {
   readonly workers: readonly SimulatedWorker[];
-  readonly #model: StepModel;
   readonly #schedule: Schedule;
-  readonly #stages: readonly StageModel[];
   readonly #duration: (worker: number, action: Action) => number;
   readonly #readiness: Readiness;
   readonly #draws: Draws;
@@ -150,11 +143,9 @@ class StepRun {
   /** The time at which the step ended, if it has an end beyond its actions. */
   endedMs: number | undefined;
 
-  constructor(model: StepModel, mostMs = Infinity) {
-    const { schedule, stages, network, jitter } = model;
-    this.#model = model;
+  constructor(private readonly model: StepModel, mostMs: number) {
+    const { schedule, network, jitter } = model;
     this.#schedule = schedule;
-    this.#stages = stages;
     this.#duration = actionTimes(model);
     this.#readiness = new Readiness({ ...schedule, hosts: hostTable(schedule) }, schedule.lists);
     this.#draws = drawsOf(jitter);
@@ -175,7 +166,7 @@ class StepRun {
   /** The least time of a worker's actions. */
   #leastWorkMs(worker: number): number {
     const schedule = this.#schedule, { microBatches } = schedule;
-    const { dispatchMs = 0 } = this.#model;
+    const { dispatchMs = 0 } = this.model;
     let sum = 0;
     if (followsLists(schedule)) {
       for (const action of schedule.lists[worker]!) {
@@ -195,7 +186,7 @@ class StepRun {
 
   /** Runs until there are no more events. @returns false if the actions would not end in time. */
   run(): boolean {
-    const beginMs = this.#model.controlMs ?? 0;
+    const beginMs = this.model.controlMs ?? 0;
     for (let i = 0; i < this.#schedule.injectionLimit; i++) this.#inject(beginMs, 0);
     this.#end?.begin();
     while (this.#queue.size > 0 && !this.#isOver) {
@@ -203,9 +194,8 @@ class StepRun {
       this.#now = time;
       let arrivals = 0;
       for (const event of items) {
-        if (event.arrived !== undefined) items[arrivals++] = event;
-        else if (event.then !== undefined) event.then();
-        else this.#free(event.worker);
+        if (event.then !== undefined) event.then();
+        else items[arrivals++] = event;
       }
       if (arrivals > 0) this.#receive(items.slice(0, arrivals));
     }
@@ -250,7 +240,7 @@ class StepRun {
       )
     );
     worker.communicationMs += this.#now - Math.max(worker.freeMs, own?.sentMs ?? sentMs);
-    const start = this.#now + (this.#model.dispatchMs ?? 0);
+    const start = this.#now + (this.model.dispatchMs ?? 0);
     const end = start + this.#duration(index, action);
     this.#isOver ||= Math.max(end, this.#now + worker.leftMs) > this.#mostMs;
     worker.leftMs -= end - this.#now;
@@ -263,7 +253,7 @@ class StepRun {
 
   #freeAt(worker: number, time: number): void {
     this.workers[worker]!.isBusy = true;
-    this.#queue.add(time, { worker, arrived: undefined, sentMs: time, then: undefined });
+    this.#at(time, () => this.#free(worker));
   }
 
   #doTask(index: number, { ms, name, then }: Task): void {
@@ -290,7 +280,7 @@ class StepRun {
       const isLast = endsBackward(part, this.#schedule.slices);
       if (isLast && "BW".includes(part.kind)) this.#end?.afterBackward(part, index);
     }
-    if (sentMs > this.#now && this.#model.network?.isBlocking) {
+    if (sentMs > this.#now && this.model.network?.isBlocking) {
       return this.#freeAt(index, sentMs);
     }
     worker.isBusy = false;
@@ -312,12 +302,12 @@ class StepRun {
     }
     const isBack = (kind === "B" || kind === "W") && stage === 0 &&
       endsBackward(part, this.#schedule.slices);
-    if (isBack) this.#inject(this.#now + 2 * (this.#model.controlMs ?? 0), this.#now);
+    if (isBack) this.#inject(this.#now + 2 * (this.model.controlMs ?? 0), this.#now);
     return sentMs;
   }
 
   #send(from: number, to: number, next: Action, part: Action): number {
-    const { outputBytes = 0, sendMs = 0 } = this.#stages[Math.min(next.stage, part.stage)]!;
+    const { outputBytes = 0, sendMs = 0 } = this.model.stages[Math.min(next.stage, part.stage)]!;
     const { sentMs, time } = this.#transmit(from, to, part, { bytes: outputBytes, ms: sendMs });
     this.#queue.add(time, { worker: to, arrived: next, sentMs: this.#now, then: undefined });
     return sentMs;
@@ -326,7 +316,7 @@ class StepRun {
   /** Sends a message after a part: the time at which it has been sent, and that of its arrival. */
   #transmit(from: number, to: number, part: Action, whole: { bytes: number; ms: number }) {
     const { slices = 1 } = this.#schedule, factor = this.#draws.latency(part, from);
-    const load = this.#model.loads?.[part.microBatch]?.send ?? 1;
+    const load = this.model.loads?.[part.microBatch]?.send ?? 1;
     const bytes = load * whole.bytes / (part.part?.count ?? 1);
     const { sentMs, arrivesMs } = this.#channels.send(this.#now, from, to, bytes, factor);
     return { sentMs, time: arrivesMs + load * whole.ms / slices * factor };
@@ -342,7 +332,7 @@ class StepRun {
       received.push({ time: now, size });
       return now;
     }
-    const ms = latest(route, this.#model.skipMs ?? []);
+    const ms = latest(route, this.model.skipMs ?? []);
     const { sentMs, time } = this.#transmit(from, to, part, { bytes, ms });
     received.push({ time, size });
     this.#queue.add(time, { worker: to, arrived: next, sentMs: now, then: undefined });
@@ -350,7 +340,7 @@ class StepRun {
   }
 
   #openEnd(): StepEnd | undefined {
-    const { closing, schedule: { updates } } = this.#model;
+    const { closing, schedule: { updates } } = this.model;
     if (closing === undefined) return undefined;
     const ports: EndPorts = {
       now: () => this.#now,
@@ -363,8 +353,8 @@ class StepRun {
         this.#choose(worker, this.#now);
       },
     };
-    if (updates !== "flush") return openLocalEnd(this.#model, closing, ports);
-    return new CommittedEnd(this.#model, closing, ports);
+    if (updates !== "flush") return openLocalEnd(this.model, closing, ports);
+    return new CommittedEnd(this.model, closing, ports);
   }
 }
 

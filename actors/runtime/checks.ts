@@ -6,7 +6,7 @@
 
 import type { SpawnOptions, Subscription, SystemOptions } from "./context.ts";
 import type { Transport } from "./transport.ts";
-import { type ActorSpec, kindOf } from "./types.ts";
+import { type ActorSpec, assertInput, kindOf } from "./types.ts";
 import type { PlaceKind } from "./wire.ts";
 
 /** Kinds of isolates that every system has. */
@@ -38,18 +38,16 @@ export function checkSpawn(
   }
   if (!isRecord(spec)) throw wrongKind(cannot, "its spec", "a record", spec);
   const { module, export: name } = spec, { isolate = "local" } = options;
-  if (!URL.canParse(module)) {
-    throw new TypeError(`${cannot} module must be an absolute URL, received ${String(module)}`);
-  }
+  const isURL = URL.canParse(module);
+  assertInput(isURL, `${cannot} module must be an absolute URL`, module, TypeError);
   if (typeof name !== "string") throw wrongKind(cannot, "export", "a string", name);
   const place = places.find(({ name }) => name === isolate);
-  if (!place && isolate !== "local") {
-    const known = listed(["local", ...places.map(({ name }) => name)]);
-    throw new RangeError(`${cannot} isolate must be ${known}, received ${String(isolate)}`);
-  }
-  for (const [name, value] of Object.entries({ capacity, memoryLimitMb })) {
-    if (value === undefined || Number.isSafeInteger(value) && value >= 1) continue;
-    throw new RangeError(`${cannot} ${name} must be a positive integer, received ${String(value)}`);
+  const known = listed(["local", ...places.map(({ name }) => name)]);
+  const isKnown = place !== undefined || isolate === "local";
+  assertInput(isKnown, `${cannot} isolate must be ${known}`, isolate);
+  for (const [name, value = 1] of Object.entries({ capacity, memoryLimitMb })) {
+    const isCount = Number.isSafeInteger(value) && value >= 1;
+    assertInput(isCount, `${cannot} ${name} must be a positive integer`, value);
   }
   if (memoryLimitMb !== undefined && !place?.limitsMemory) {
     const able = listed(places.filter((one) => one.limitsMemory).map(({ name }) => name));
@@ -91,14 +89,9 @@ export function checkSystem(options: SystemOptions): void {
   const cannot = "Cannot create a system:";
   if (!isRecord(options)) throw wrongKind(cannot, "its options", "a record", options);
   const { seed = 0, stopGraceMs = 0, choose, now, onDeadLetter, observer } = options;
-  if (!Number.isSafeInteger(seed)) {
-    throw new RangeError(`${cannot} seed must be an integer, received ${String(seed)}`);
-  }
-  if (!Number.isFinite(stopGraceMs) || stopGraceMs < 0) {
-    throw new RangeError(
-      `${cannot} stopGraceMs must be a number of 0 or more, received ${String(stopGraceMs)}`,
-    );
-  }
+  assertInput(Number.isSafeInteger(seed), `${cannot} seed must be an integer`, seed);
+  const isGrace = Number.isFinite(stopGraceMs) && stopGraceMs >= 0;
+  assertInput(isGrace, `${cannot} stopGraceMs must be a number of 0 or more`, stopGraceMs);
   for (const [name, value] of Object.entries({ choose, now, onDeadLetter })) {
     if (value === undefined || typeof value === "function") continue;
     throw wrongKind(cannot, name, "a function", value);
@@ -124,10 +117,8 @@ export function checkSubscription(listener: unknown, { slowStepMs = 0 }: Subscri
   if (typeof listener !== "function") {
     throw wrongKind(cannot, "the listener", "a function", listener);
   }
-  if (Number.isFinite(slowStepMs) && slowStepMs >= 0) return;
-  throw new RangeError(
-    `${cannot} slowStepMs must be a number of 0 or more, received ${String(slowStepMs)}`,
-  );
+  const isLimit = Number.isFinite(slowStepMs) && slowStepMs >= 0;
+  assertInput(isLimit, `${cannot} slowStepMs must be a number of 0 or more`, slowStepMs);
 }
 
 /** Reserved names of transports. */
@@ -146,11 +137,8 @@ export function checkTransports(cannot: string, given: Transport | readonly Tran
       throw wrongKind(cannot, "transport", "one, or several, with a function open", transport);
     }
     const { name } = transport;
-    if (typeof name !== "string" || name === "" || names.includes(name)) {
-      throw new RangeError(
-        `${cannot} the name of a transport must be unused, received ${String(name)}`,
-      );
-    }
+    const isUnused = typeof name === "string" && name !== "" && !names.includes(name);
+    assertInput(isUnused, `${cannot} the name of a transport must be unused`, name);
     names.push(name);
   }
 }

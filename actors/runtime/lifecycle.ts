@@ -26,7 +26,7 @@ import {
 import type { Envelope, HandlingStep, Mailbox } from "./mailbox.ts";
 import { isCloneError, snapshot } from "./observer.ts";
 import type { Addend } from "./transport.ts";
-import { type ActorRef, assertMessage, assertRef, type Message } from "./types.ts";
+import { type ActorRef, assertInput, assertMessage, assertRef, type Message } from "./types.ts";
 
 /** Calls `notify` once when `ref` ends, or soon if it has already ended. */
 export function watch(
@@ -405,17 +405,13 @@ export function startTimer(
   message: Message,
   key?: string,
 ): void {
-  if (!(delayMs >= 0)) {
-    throw new RangeError(`Cannot start a timer: delayMs must be 0 or more, received ${delayMs}`);
-  }
+  assertInput(delayMs >= 0, "Cannot start a timer: delayMs must be 0 or more", delayMs);
   assertMessage("start a timer", message);
   if (actor.state === "stopping" || actor.isDraining) return;
   if (key !== undefined) cancelTimer(isolate, actor, key);
-  if (actor.timers.size >= MAILBOX_CAPACITY) {
-    throw new RangeError(
-      `Cannot start a timer: "${actor.ref.id}" must have at most ${MAILBOX_CAPACITY} of them, received one more`,
-    );
-  }
+  const must = `"${actor.ref.id}" must have at most ${MAILBOX_CAPACITY} of them`;
+  const hasRoom = actor.timers.size < MAILBOX_CAPACITY;
+  assertInput(hasRoom, `Cannot start a timer: ${must}`, "one more");
   const name = key ?? Symbol();
   const copy = snapshot(message);
   assertMessage("start a timer", copy);

@@ -5,7 +5,7 @@
  */
 
 import { messageOf } from "./failure.ts";
-import { type ActorRef, functionOf, type Message } from "./types.ts";
+import { type ActorRef, assertInput, functionOf, type Message, resultOr } from "./types.ts";
 
 /**
  * Maximum depth copied in JavaScript: that of the answer to a step. Deeper values and cycles are cloned
@@ -233,10 +233,9 @@ export async function openObserver(spec: ObserverSpec, isolate: number): Promise
   const open = functionOf("Cannot observe", spec, await import(spec.module)) as ObserverFactory;
   const observer = open(isolate, spec.init);
   for (const part of ["begins", "did", "ends", "closes"] as const) {
-    if (typeof observer?.[part] === "function") continue;
-    throw new TypeError(
-      `Cannot observe: "${spec.export}" must return an observer, received one without ${part}`,
-    );
+    const has = typeof observer?.[part] === "function", received = `one without ${part}`;
+    const must = `Cannot observe: "${spec.export}" must return an observer`;
+    assertInput(has, must, received, TypeError);
   }
   return observer;
 }
@@ -278,14 +277,11 @@ export function both(one: Observer | undefined, other: Observer | undefined): Ob
   };
 }
 
-function canBeSent(value: unknown): boolean {
-  try {
+const canBeSent = (value: unknown): boolean =>
+  resultOr(() => {
     snapshot(value);
     return true;
-  } catch {
-    return false;
-  }
-}
+  }, false);
 
 /** Returns the name of an observed message, unique among messages to its actor. */
 export function messageName(from: ActorRef, nth: number): string {

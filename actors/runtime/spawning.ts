@@ -28,7 +28,7 @@ import {
 } from "./lifecycle.ts";
 import { type Effect, isCloneError, snapshot } from "./observer.ts";
 import { refuse } from "./steps.ts";
-import { type ActorRef, type ActorSpec, functionOf, type Message } from "./types.ts";
+import { type ActorRef, type ActorSpec, assertInput, functionOf, type Message } from "./types.ts";
 import type { LaunchFrame } from "./wire.ts";
 import { substream } from "./world.ts";
 
@@ -180,9 +180,8 @@ export function spawn<T extends Message>(
   if (parent.state === "stopping") {
     throw new TypeError(`${cannot} "${parent.ref.id}" must not be stopping`);
   }
-  if (isolate.ids.has(id)) {
-    throw new RangeError(`${cannot} id must be unique, received that of a living actor`);
-  }
+  const isUnique = !isolate.ids.has(id);
+  assertInput(isUnique, `${cannot} id must be unique`, "that of a living actor");
   const { network, system } = isolate.env, elsewhere = place === "local" ? undefined : network;
   const ref: ActorRef<T> = {
     id,

@@ -197,28 +197,30 @@ export function resultOr<T, O>(run: () => T, otherwise: O): T | O {
   }
 }
 
+/** Throws an error of input that is refused, "… must be Z, received V", unless a condition holds. */
+export function assertInput(
+  holds: boolean,
+  must: string,
+  received: unknown,
+  Kind: ErrorConstructor = RangeError,
+): asserts holds {
+  if (!holds) throw new Kind(`${must}, received ${String(received)}`);
+}
+
 /** Returns true if a value is a reference to an actor. */
-export function isRef(value: unknown): value is ActorRef {
-  try {
+export const isRef = (value: unknown): value is ActorRef =>
+  resultOr(() => {
     const { id, isolate, serial } = value as ActorRef;
     return typeof id === "string" && isCount(isolate) && isCount(serial);
-  } catch {
-    return false;
-  }
-}
+  }, false);
 
 function isCount(value: unknown): boolean {
   return Number.isSafeInteger(value) && value as number >= 0;
 }
 
 /** Returns true if a value is a record with a type. */
-export function isMessage(value: unknown): value is Message {
-  try {
-    return typeof value === "object" && typeof (value as Message).type === "string";
-  } catch {
-    return false;
-  }
-}
+export const isMessage = (value: unknown): value is Message =>
+  resultOr(() => typeof value === "object" && typeof (value as Message).type === "string", false);
 
 /**
  * Returns a function that a module exports.
@@ -230,11 +232,9 @@ export function functionOf(
   { module, export: name }: Pick<ActorSpec, "module" | "export">,
   exports: Readonly<Record<string, unknown>>,
 ): unknown {
-  const found = exports[name], received = typeof found;
-  if (received === "function") return found;
-  throw new TypeError(
-    `${cannot}: ${module} must export a function "${name}", received ${received}`,
-  );
+  const found = exports[name], must = `${cannot}: ${module} must export a function "${name}"`;
+  assertInput(typeof found === "function", must, typeof found, TypeError);
+  return found;
 }
 
 /** Returns the type of a value for an error message. */
@@ -248,10 +248,8 @@ export function kindOf(value: unknown): string {
  * @throws {TypeError} if it is not.
  */
 export function assertMessage(what: string, value: unknown): asserts value is Message {
-  if (isMessage(value)) return;
-  throw new TypeError(
-    `Cannot ${what}: its message must be a record with a type, received ${kindOf(value)}`,
-  );
+  const must = `Cannot ${what}: its message must be a record with a type`;
+  assertInput(isMessage(value), must, kindOf(value), TypeError);
 }
 
 /**
@@ -260,10 +258,8 @@ export function assertMessage(what: string, value: unknown): asserts value is Me
  * @throws {TypeError} if it is not.
  */
 export function assertRef(what: string, value: unknown): asserts value is ActorRef {
-  if (isRef(value)) return;
-  throw new TypeError(
-    `Cannot ${what}: it must be given the reference of an actor, received ${kindOf(value)}`,
-  );
+  const must = `Cannot ${what}: it must be given the reference of an actor`;
+  assertInput(isRef(value), must, kindOf(value), TypeError);
 }
 
 const UNSAFE = /[\p{Cc}\p{Bidi_Control}\u2028\u2029]/gu;

@@ -18,6 +18,7 @@ import { handlersOf } from "../runtime/spawning.ts";
 import {
   type ActorRef,
   type ActorSpec,
+  assertInput,
   escapeControls,
   inOneLine,
   isMessage,
@@ -248,21 +249,14 @@ export function packageActor<Init = never, M extends Message = never>(
   if (!URL.canParse(from)) {
     throw new TypeError(`${cannot}: from must be a specifier or an absolute URL`);
   }
-  if (!(Number.isFinite(stepLimitMs) && stepLimitMs > 0)) {
-    throw new RangeError(
-      `${cannot}: stepLimitMs must be a positive number, received ${String(stepLimitMs)}`,
-    );
-  }
-  if (isolate !== "process" && isolate !== "worker") {
-    throw new RangeError(`${cannot}: isolate must be process or worker, received ${isolate}`);
-  }
-  const isTrusted = permissions === "inherit";
-  if (!isTrusted && (typeof permissions !== "object" || permissions === null)) {
-    const received = kindOf(permissions);
-    throw new TypeError(
-      `${cannot}: its permissions must be a record, or "inherit", received ${received}`,
-    );
-  }
+  const isLimit = Number.isFinite(stepLimitMs) && stepLimitMs > 0;
+  assertInput(isLimit, `${cannot}: stepLimitMs must be a positive number`, stepLimitMs);
+  const isPlace = isolate === "process" || isolate === "worker";
+  assertInput(isPlace, `${cannot}: isolate must be process or worker`, isolate);
+  const isTrusted = permissions === "inherit", kind = kindOf(permissions);
+  const areGiven = isTrusted || kind === "object";
+  const must = `${cannot}: its permissions must be a record, or "inherit"`;
+  assertInput(areGiven, must, kind, TypeError);
   for (const schemas of [sends, answers]) validateMessages(cannot, name, schemas);
   const grants = grantsOf(cannot, isTrusted ? {} : permissions);
   const argument: HostOptions = { ...rest, from, export: name, grants, stepLimitMs, isolate };
@@ -293,8 +287,8 @@ export async function trusted(
 }
 
 function checkProtocol(cannot: string, wanted: number | undefined, received: number): void {
-  if (wanted === undefined || received === wanted) return;
-  throw new RangeError(`${cannot}: its protocol must be version ${wanted}, received ${received}`);
+  const isRight = wanted === undefined || received === wanted;
+  assertInput(isRight, `${cannot}: its protocol must be version ${wanted}`, received);
 }
 
 /** Makes the host of a package's actor. */

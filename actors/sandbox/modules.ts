@@ -16,6 +16,7 @@ import { dirname, join, posix } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { parse } from "jsonc-parser";
 import { closeRendezvousFolder, lockTemporaryFolder } from "../transports/rendezvous.ts";
+import { assertInput, resultOr } from "../runtime/types.ts";
 
 /** One module that runs when the first one is imported. */
 export interface GraphModule {
@@ -137,10 +138,8 @@ export async function hashModule(
  * @throws {RangeError} with both hashes.
  */
 export function checkIntegrity(specifier: string, wanted: string | undefined, received: string) {
-  if (wanted === undefined || received === wanted) return;
-  throw new RangeError(
-    `Cannot use ${specifier}: its hash must be ${wanted}, received ${received}`,
-  );
+  const isRight = wanted === undefined || received === wanted;
+  assertInput(isRight, `Cannot use ${specifier}: its hash must be ${wanted}`, received);
 }
 
 /** Returns the hash of a graph. */
@@ -160,11 +159,8 @@ async function lineOf({ specifier, local }: GraphModule, root: string): Promise<
   }
   const { isFile, size } = await Deno.stat(local).catch(() => ({ isFile: false, size: 0 }));
   if (!isFile) throw new TypeError(`${cannot}: it must be an existing file`);
-  if (size > TEXT_BYTES_MAX) {
-    throw new TypeError(
-      `${cannot}: it must have at most ${TEXT_BYTES_MAX} bytes, received ${size}`,
-    );
-  }
+  const must = `${cannot}: it must have at most ${TEXT_BYTES_MAX} bytes`;
+  assertInput(size <= TEXT_BYTES_MAX, must, size, TypeError);
   const bytes = await Deno.readFile(local);
   // Deno's cache appends metadata to the text.
   const at = Buffer.from(bytes.buffer).lastIndexOf("\n// denoCacheMetadata=");
@@ -312,21 +308,13 @@ export async function deno(what: string, module: string, args: string[]): Promis
 
 /** Kills a process that may have ended. */
 export function kill(child: Deno.ChildProcess): void {
-  try {
-    child.kill("SIGKILL");
-  } catch {
-    // Its end is reported by its status.
-  }
+  resultOr(() => child.kill("SIGKILL"), undefined); // its end is reported by its status
 }
 
 /** Returns the memory of a process in MiB; 0 where it cannot be read. */
 function memoryOf(pid: number): number {
-  try {
-    return Number(/^VmRSS:\s*(\d+)/m.exec(Deno.readTextFileSync(`/proc/${pid}/status`))?.[1]) /
-      1024;
-  } catch {
-    return 0;
-  }
+  const status = resultOr(() => Deno.readTextFileSync(`/proc/${pid}/status`), "");
+  return Number(/^VmRSS:\s*(\d+)/m.exec(status)?.[1] ?? 0) / 1024;
 }
 
 function refused(what: string, module: string, why: string): TypeError {

@@ -11,7 +11,7 @@ import { messageOf } from "../runtime/failure.ts";
 import { endReason } from "../transports/process.ts";
 import { closeRendezvousFolder, openRendezvousFolder } from "../transports/rendezvous.ts";
 import { type FrameSource, Outbox, receiveFrames } from "../transports/stream.ts";
-import { inOneLine } from "../runtime/types.ts";
+import { assertInput, inOneLine } from "../runtime/types.ts";
 import type { Permissions } from "./define.ts";
 import {
   checkIntegrity,
@@ -368,9 +368,7 @@ function grantFlags(grants: Grants): string[] {
   return Object.entries(grants).flatMap(([kind, list]) => {
     if (list === true) return [`--allow-${kind}`];
     const split = list.find((one) => one.includes(","));
-    if (split !== undefined) {
-      throw new RangeError(`Cannot grant ${kind}: it must have no comma, received ${split}`);
-    }
+    assertInput(split === undefined, `Cannot grant ${kind}: it must have no comma`, split);
     if (list.length > 0) return [`--allow-${kind}=${list.join()}`];
     // By default, Deno allows imports from some hosts.
     return kind === "import" ? ["--deny-import"] : [];

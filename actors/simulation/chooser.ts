@@ -14,6 +14,7 @@ import type { Envelope } from "../runtime/mailbox.ts";
 import type { Isolate } from "../runtime/isolate.ts";
 import type { Candidate } from "../runtime/mod.ts";
 import type { Clock } from "../runtime/world.ts";
+import { assertInput } from "../runtime/types.ts";
 import { exempt } from "./determinism_guard.ts";
 import { Digest } from "./digest.ts";
 import type { DiskFault } from "./disk.ts";
@@ -117,12 +118,8 @@ export class Chooser {
    */
   constructor(options: SimulateOptions<unknown>, private readonly clock: VirtualClock) {
     const { seed = 0, deviations, strategy, faults, raceMs = RACE_MS } = options;
-    if (!(raceMs >= 0)) {
-      throw new RangeError(`Cannot simulate: raceMs must be 0 or more, received ${raceMs}`);
-    }
-    if (!Number.isInteger(seed)) {
-      throw new RangeError(`Cannot simulate: seed must be a whole number, received ${seed}`);
-    }
+    assertInput(raceMs >= 0, "Cannot simulate: raceMs must be 0 or more", raceMs);
+    assertInput(Number.isInteger(seed), "Cannot simulate: seed must be a whole number", seed);
     if (faults && !deviations && strategy?.isExhaustive) {
       throw new TypeError(`Cannot explore by ${strategy.name}: it must have no faults to inject`);
     }

@@ -16,6 +16,7 @@ import {
 import { simulate } from "./simulate.ts";
 import { FIRST_EXPECTED_STEPS, portfolio } from "./strategies.ts";
 import { named } from "./faults.ts";
+import { assertInput } from "../runtime/types.ts";
 
 /**
  * Options of {@linkcode explore}.
@@ -92,9 +93,7 @@ export async function explore<T, C = undefined>(
   scenario: Scenario<T, C>,
 ): Promise<Exploration> {
   const { seed = 0, runs = DEFAULT_RUNS, strategy = portfolio() } = options;
-  if (!(runs >= 1)) {
-    throw new RangeError(`Cannot explore: runs must be at least 1, received ${runs}`);
-  }
+  assertInput(runs >= 1, "Cannot explore: runs must be at least 1", runs);
   const play = await checkedRuns(options, scenario);
   const hashes = new Set<string>();
   let steps = 0, done = 0, expectedSteps = FIRST_EXPECTED_STEPS;

@@ -16,6 +16,7 @@ import type { Candidate } from "../runtime/mod.ts";
 import { snapshot } from "../runtime/observer.ts";
 import type { Frame } from "../runtime/wire.ts";
 import { substream } from "../runtime/world.ts";
+import { assertInput } from "../runtime/types.ts";
 
 /** Kinds of faults. `site` is a place that calls {@linkcode shouldFail}. */
 export const FAULT_KINDS = [
@@ -83,8 +84,8 @@ export type Faults = ReturnType<typeof drawnFaults>;
 export function drawnFaults(seed: number, options: FaultOptions) {
   const { kinds, max = 1, rate = DEFAULT_RATE, rates, stallMs = DEFAULT_STALL_MS } = options;
   for (const [name, one] of Object.entries({ rate, ...rates })) {
-    if (one >= 0 && one <= 1) continue;
-    throw new RangeError(`Cannot draw faults: rate must be from 0 to 1, received ${one} (${name})`);
+    const isRate = one >= 0 && one <= 1;
+    assertInput(isRate, "Cannot draw faults: rate must be from 0 to 1", `${one} (${name})`);
   }
   const next = substream(seed, "faults"), done: Fault[] = [];
   const armed = new Map<string, boolean>();

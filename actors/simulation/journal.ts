@@ -116,9 +116,14 @@ function parseLine(text: string, number: number): Line {
 function checkFields(line: Line, fields: Fields, number: number): void {
   for (const [key, [is, must]] of Object.entries(fields)) {
     const name = key.replace("?", ""), value = Object.hasOwn(line, name) ? line[name] : undefined;
-    if (value === undefined ? name !== key : is(value)) continue;
-    throw unread(number, `have as "${name}" ${must}`, value);
+    const isRight = value === undefined ? name !== key : is(value);
+    assertLine(isRight, number, `have as "${name}" ${must}`, value);
   }
+}
+
+/** Throws {@linkcode unread} unless a condition holds. */
+function assertLine(holds: boolean, number: number, must: string, received: unknown): void {
+  if (!holds) throw unread(number, must, received);
 }
 
 /** Returns the error of an invalid line. */
@@ -178,7 +183,7 @@ async function readLines(path: string, onLine: (line: string) => void): Promise<
     }
     length += bytes.length;
     const limit = number === 1 ? MAX_HEADER_BYTES : MAX_LINE_BYTES;
-    if (length > limit) throw unread(number, `have at most ${limit} bytes`, "more");
+    assertLine(length <= limit, number, `have at most ${limit} bytes`, "more");
     try {
       line += decoder.decode(bytes, { stream: !isWhole });
     } catch {
@@ -409,9 +414,8 @@ export class JournalReader {
   #addStep(line: Line, text: string): void {
     checkFields(line, STEP_FIELDS, this.#lines);
     const step = line as unknown as StepRecord, isolate = this.#isolateOf(step.isolate);
-    if (step.n !== isolate.steps) {
-      throw unread(this.#lines, `be step ${isolate.steps} of isolate ${step.isolate}`, step.n);
-    }
+    const must = `be step ${isolate.steps} of isolate ${step.isolate}`;
+    assertLine(step.n === isolate.steps, this.#lines, must, step.n);
     addStep(isolate.hash, hashedOf(step));
     if (isolate.hash.toString() !== step.hash) {
       throw new SyntaxError(
@@ -429,18 +433,16 @@ export class JournalReader {
     checkFields(line, MESSAGE_FIELDS, this.#lines);
     checkSum(this.#isolateOf(line["isolate"] as number).checksum, text, this.#lines);
     const digest = digestOfEncoded(line["is"]);
-    if (digest !== line["payload"]) {
-      throw unread(this.#lines, `hold the message ${excerpt(line["payload"])}`, digest);
-    }
+    const must = `hold the message ${excerpt(line["payload"])}`;
+    assertLine(digest === line["payload"], this.#lines, must, digest);
     this.#payloads.set(digest, line["is"]);
   }
 
   #addEnd(line: Line, text: string): void {
     checkFields(line, END_FIELDS, this.#lines);
     const isolate = this.#isolateOf(line["isolate"] as number);
-    if (line["end"] !== isolate.steps) {
-      throw unread(this.#lines, `be the end after ${isolate.steps} steps`, line["end"]);
-    }
+    const must = `be the end after ${isolate.steps} steps`;
+    assertLine(line["end"] === isolate.steps, this.#lines, must, line["end"]);
     checkSum(isolate.checksum, text, this.#lines);
     isolate.isOver = true;
   }
@@ -448,12 +450,10 @@ export class JournalReader {
   /** Returns the state of an isolate that has not ended. */
   #isolateOf(number: number) {
     const isolate = this.#isolates.getOrInsertComputed(number, () => newIsolate(this.#sum, number));
-    if (!isolate.isOver) return isolate;
-    throw unread(
-      this.#lines,
-      `be of an isolate that has not ended`,
-      `a line of ${number} after its end`,
-    );
+    const must = "be of an isolate that has not ended",
+      received = `a line of ${number} after its end`;
+    assertLine(!isolate.isOver, this.#lines, must, received);
+    return isolate;
   }
 }
 

@@ -21,7 +21,7 @@ import {
 } from "../runtime/mod.ts";
 import { handlersOf } from "../runtime/spawning.ts";
 import { turn } from "../runtime/steps.ts";
-import { functionOf } from "../runtime/types.ts";
+import { assertInput, functionOf } from "../runtime/types.ts";
 import type { Effect } from "../runtime/observer.ts";
 import type { Outcome } from "../runtime/wire.ts";
 import { substream } from "../runtime/world.ts";
@@ -342,12 +342,9 @@ export async function replayInbox<I, M extends Message>(
     : functionOf("Cannot replay", actor, await import(actor.module));
   const id = options.id ?? findActor(read, typeof actor === "function" ? actor.name : actor.export);
   const steps = read.steps.filter((step) => step.actor === id), [first] = steps;
-  if (first?.type !== "init") {
-    throw new RangeError(
-      `Cannot replay "${id}": the journal must hold its first message, received ` +
-        (first ? `"${first.type}"` : "none of that actor"),
-    );
-  }
+  const received = first ? `"${first.type}"` : "none of that actor";
+  const must = `Cannot replay "${id}": the journal must hold its first message`;
+  assertInput(first?.type === "init", must, received);
   const { trusted = [], hangMs = HANG_MS } = options,
     restoreGlobals = forbidGlobals(trusted, () => {});
   try {

@@ -21,7 +21,7 @@ import {
 } from "../runtime/mod.ts";
 import { openSystem } from "../runtime/root.ts";
 import { handleNext, turn } from "../runtime/steps.ts";
-import { setFaultSites } from "../runtime/types.ts";
+import { assertInput, setFaultSites } from "../runtime/types.ts";
 import type { Frame } from "../runtime/wire.ts";
 import { substream } from "../runtime/world.ts";
 import {
@@ -222,9 +222,7 @@ class SimulatedRun {
       },
       idle: () => this.#wait(Infinity),
       advance: async (ms) => {
-        if (!(ms >= 0)) {
-          throw new RangeError(`Cannot advance: ms must be 0 or more, received ${ms}`);
-        }
+        assertInput(ms >= 0, "Cannot advance: ms must be 0 or more", ms);
         waits.isTimed = true;
         await this.#wait(clock.now() + ms);
       },

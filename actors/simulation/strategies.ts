@@ -6,6 +6,7 @@
 
 import type { Candidate } from "../runtime/mod.ts";
 import { substream } from "../runtime/world.ts";
+import { assertInput } from "../runtime/types.ts";
 import { stepName, type StepRecord } from "./recorder.ts";
 
 /** FIFO order, except for delayed messages. */
@@ -121,10 +122,8 @@ export const FIRST_EXPECTED_STEPS = 256;
 
 /** Throws a `RangeError` unless a parameter of a strategy is positive. */
 function checkPositive(strategy: string, name: string, value: number): void {
-  if (Number.isSafeInteger(value) && value >= 1) return;
-  throw new RangeError(
-    `Cannot explore by ${strategy}: ${name} must be a positive integer, received ${value}`,
-  );
+  const must = `Cannot explore by ${strategy}: ${name} must be a positive integer`;
+  assertInput(Number.isSafeInteger(value) && value >= 1, must, value);
 }
 
 /** Adds a timer that fires before a step. */

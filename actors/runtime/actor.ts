@@ -11,8 +11,8 @@ import {
   type HandlingStep,
   Mailbox,
   oldestOfEachSender,
+  Queue,
   type ReplyTo,
-  Ring,
 } from "./mailbox.ts";
 import { type ActorRef, assertInput, type Lane, type Message } from "./types.ts";
 
@@ -151,7 +151,7 @@ export interface Timer {
 export class Actor {
   readonly mailbox = new Mailbox();
   /** Work of the runtime before and between messages: start, resume, finish. */
-  readonly agenda = new Ring<Envelope>();
+  readonly agenda = new Queue<Envelope>();
   /** In order of spawning, by {@linkcode keyOf}. */
   readonly children = new Map<string, Child>();
   /** Isolates with a watcher of this actor. */

@@ -55,77 +55,61 @@ export interface HandlingStep {
   wake: (() => void) | undefined;
 }
 
-const FIRST_CAPACITY = 16;
+/** Number of elements taken from the front after which their places may be given up. */
+const TAKEN_MIN = 16;
 
-/** A growing circular queue. */
-export class Ring<T> {
-  #items: (T | undefined)[] = new Array(FIRST_CAPACITY);
+/** A queue. Its array is copied when half of its places are those of elements that were taken. */
+export class Queue<T> {
+  #items: (T | undefined)[] = [];
   #head = 0;
-  #length = 0;
 
   /** Number of elements held. */
   get length(): number {
-    return this.#length;
+    return this.#items.length - this.#head;
   }
 
   /** Adds an element at the end. */
   push(item: T): void {
-    if (this.#length === this.#items.length) this.#resize(2 * this.#length);
-    this.#items[this.#slot(this.#length++)] = item;
+    this.#items.push(item);
   }
 
   /** The element at `index` from the front, or undefined past the end. */
   at(index: number): T | undefined {
-    return index < this.#length ? this.#items[this.#slot(index)] : undefined;
+    return this.#items[this.#head + index];
   }
 
   /** Removes and returns the front element. */
   shift(): T | undefined {
-    if (this.#length === 0) return undefined;
+    if (this.length === 0) return undefined;
     const item = this.#items[this.#head];
-    this.#items[this.#head] = undefined;
-    this.#head = this.#slot(1);
-    if (--this.#length === 0 && this.#items.length > FIRST_CAPACITY) this.#resize(FIRST_CAPACITY);
+    this.#items[this.#head++] = undefined;
+    if (this.#head >= TAKEN_MIN && 2 * this.#head >= this.#items.length) {
+      this.#items = this.#items.slice(this.#head);
+      this.#head = 0;
+    }
     return item;
   }
 
   /** Removes `item` and returns true if it was found. Linear in the length. */
   remove(item: T): boolean {
     if (this.at(0) === item) return this.shift() !== undefined;
-    let index = 1;
-    while (index < this.#length && this.at(index) !== item) index++;
-    if (index >= this.#length) return false;
-    for (; index < this.#length - 1; index++) {
-      this.#items[this.#slot(index)] = this.at(index + 1);
-    }
-    this.#items[this.#slot(--this.#length)] = undefined;
-    return true;
+    const index = this.#items.indexOf(item, this.#head);
+    if (index >= 0) this.#items.splice(index, 1);
+    return index >= 0;
   }
 
   /** The elements, front first. */
   *[Symbol.iterator](): IterableIterator<T> {
-    for (let index = 0; index < this.#length; index++) yield this.at(index)!;
-  }
-
-  #slot(index: number): number {
-    // The capacity is a power of two.
-    return (this.#head + index) & (this.#items.length - 1);
-  }
-
-  #resize(capacity: number): void {
-    const items: (T | undefined)[] = new Array(capacity);
-    for (let index = 0; index < this.#length; index++) items[index] = this.at(index);
-    this.#items = items;
-    this.#head = 0;
+    for (let index = 0; index < this.length; index++) yield this.at(index)!;
   }
 }
 
 /** Three lanes of envelopes: control before data before idle. */
 export class Mailbox {
-  readonly #lanes: Readonly<Record<Lane, Ring<Envelope>>> = {
-    control: new Ring(),
-    data: new Ring(),
-    idle: new Ring(),
+  readonly #lanes: Readonly<Record<Lane, Queue<Envelope>>> = {
+    control: new Queue(),
+    data: new Queue(),
+    idle: new Queue(),
   };
 
   /** Messages that wait, in all lanes. */
@@ -170,7 +154,7 @@ export class Mailbox {
 }
 
 /** Adds the oldest envelope of each sender in a queue to those of other queues, and returns all. */
-export function oldestOfEachSender(lane: Ring<Envelope>, heads: Envelope[] = []): Envelope[] {
+export function oldestOfEachSender(lane: Queue<Envelope>, heads: Envelope[] = []): Envelope[] {
   const first = heads.length;
   for (let index = 0; index < lane.length; index++) {
     const envelope = lane.at(index)!, { isolate, serial } = envelope.from;

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { Ring } from "../runtime/mailbox.ts";
+import { Queue } from "../runtime/mailbox.ts";
 import { encodeFrame, readValue } from "./codec.ts";
 
 /** Bytes of a number in the head of a frame. */
@@ -101,7 +101,7 @@ export type FrameSource = Pick<Deno.Conn, "read">;
  * {@linkcode receiveFrames}.
  */
 export class Outbox {
-  readonly #pieces = new Ring<Uint8Array<ArrayBuffer>>();
+  readonly #pieces = new Queue<Uint8Array<ArrayBuffer>>();
   readonly #empty = Promise.withResolvers<void>();
   #conn: FrameSink | undefined;
   #waitingBytes = 0;

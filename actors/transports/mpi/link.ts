@@ -9,7 +9,7 @@
  * @module
  */
 
-import { Ring } from "../../runtime/mailbox.ts";
+import { Queue } from "../../runtime/mailbox.ts";
 import { joined, keepSpare, type Parts, readParts, takeSpare, writeAll } from "../stream.ts";
 import type { Mpi } from "./library.ts";
 import type { Transfers } from "./transfers.ts";
@@ -46,7 +46,7 @@ function* partsOf(bytes: Uint8Array<ArrayBuffer>) {
 
 /** The sending end of a link. */
 export class Outgoing {
-  readonly #pieces = new Ring<Uint8Array<ArrayBuffer>>();
+  readonly #pieces = new Queue<Uint8Array<ArrayBuffer>>();
   #isWriting = false;
   #written = Promise.resolve();
 

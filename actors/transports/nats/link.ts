@@ -13,7 +13,7 @@
  * @module
  */
 
-import { Ring } from "../../runtime/mailbox.ts";
+import { Queue } from "../../runtime/mailbox.ts";
 import type { FrameSink, FrameSource } from "../stream.ts";
 
 /** The kinds of messages, as their first byte. */
@@ -50,11 +50,11 @@ const numbers = ({ buffer, byteOffset, byteLength }: Uint8Array) =>
 export class Link implements FrameSink, FrameSource {
   readonly #pieceBytes: number;
   /** Pieces that the far end has not confirmed, from number `#confirmed` on. */
-  readonly #kept = new Ring<Uint8Array<ArrayBuffer>>();
+  readonly #kept = new Queue<Uint8Array<ArrayBuffer>>();
   #confirmed = 0;
   #keptBytes = 0;
   /** Contents that have arrived and were not read. */
-  readonly #arrived = new Ring<Uint8Array>();
+  readonly #arrived = new Queue<Uint8Array>();
   #rest: Uint8Array | undefined;
   #received = 0;
   /** Bytes that have arrived since the last confirmation. */

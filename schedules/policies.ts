@@ -18,10 +18,7 @@ import { assertInput, refusal } from "./errors.ts";
  * ```
  */
 export function isOffered(ready: readonly Action[], action: Action): boolean {
-  for (const part of parts(action)) {
-    if (offerAt(ready, part) < 0 && partsOf(ready, part).length === 0) return false;
-  }
-  return true;
+  return parts(action).every((part) => offersOf(ready, part).length > 0);
 }
 
 /**
@@ -43,8 +40,7 @@ export function isOffered(ready: readonly Action[], action: Action): boolean {
  */
 export function takeOffers(ready: Action[], action: Action): void {
   for (const part of parts(action)) {
-    const at = offerAt(ready, part);
-    const offers = at < 0 ? partsOf(ready, part) : [ready[at]!];
+    const offers = offersOf(ready, part);
     if (offers.length === 0) {
       const received = `[${ready.map(formatAction).join(", ")}]`, must = "must be offered";
       throw refusal(`run ${formatAction(action)}`, `${formatAction(part)} ${must}`, received);
@@ -56,17 +52,12 @@ export function takeOffers(ready: Action[], action: Action): void {
   }
 }
 
-/** Returns the index of the offer of a part, or of the whole; -1 if there is no such offer. */
-function offerAt(ready: readonly Action[], wanted: Action): number {
-  return ready.findIndex((offer) =>
-    isOf(offer, wanted) && (offer.part === undefined || offer.part.index === wanted.part?.index)
-  );
-}
-
-/** The offers of all parts of a whole backward, or none. */
-function partsOf(ready: readonly Action[], wanted: Action): readonly Action[] {
-  const found = wanted.part ? [] : ready.filter((offer) => isOf(offer, wanted));
-  return found.length === found[0]?.part?.count ? found : [];
+/** The offer of a part or of the whole, or those of all parts of a whole backward; none if one lacks. */
+function offersOf(ready: readonly Action[], wanted: Action): readonly Action[] {
+  const found = ready.filter((offer) => isOf(offer, wanted));
+  const own = found.find(({ part }) => part === undefined || part.index === wanted.part?.index);
+  if (own !== undefined) return [own];
+  return wanted.part === undefined && found.length === found[0]?.part?.count ? found : [];
 }
 
 /** Returns true if an offer matches an action, apart from their parts. */

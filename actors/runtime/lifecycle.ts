@@ -62,11 +62,6 @@ function isWatching(isolate: Isolate, actor: Actor, key: string): boolean {
   return watches.some(({ watcher }) => keeperOf(isolate, watcher) === actor);
 }
 
-/** Ends all watches of an actor. */
-function unwatchAll(isolate: Isolate, watcher: Actor): void {
-  for (const key of watcher.watching) forget(isolate, key, watcher);
-}
-
 /** Removes a watcher of the actor with this key. */
 function forget(isolate: Isolate, key: string, watcher: Actor): void {
   const watches = isolate.watches.get(key) ?? [];
@@ -235,7 +230,7 @@ function leave(isolate: Isolate, actor: Actor): void {
     isolate.observer = undefined;
   }
   releaseId(isolate, ref);
-  unwatchAll(isolate, actor);
+  for (const key of actor.watching) forget(isolate, key, actor);
   if (reason !== "stopped") remember(isolate, ref.serial, reason);
   // Creating an error with its stack is expensive, so it is created only if needed.
   for (const [replyTo] of pendingReplies) {

@@ -241,8 +241,5 @@ export function kill(isolate: Isolate, { actor, envelope }: PendingMessage): voi
 }
 
 /** Creates an error with a name. */
-export function named(name: string, message: string): Error {
-  const error = new Error(message);
-  error.name = name;
-  return error;
-}
+export const named = (name: string, message: string): Error =>
+  Object.assign(new Error(message), { name });

@@ -158,19 +158,16 @@ function changesOf(
 }
 
 /**
- * Visits the bytes of a worker: at the start of each action, and at its end. Values that arrive over
- * skip edges while an action runs count from its start.
- *
- * @param visit Called with the index of the action, true at its end, and the bytes from then on.
+ * Yields the bytes of a worker from the start of each action on, and from its end on. Values that
+ * arrive over skip edges while an action runs count from its start.
  */
-export function eachLevel(
+export function* eachLevel(
   list: ActionList,
   memoryOf: (stage: number) => StageMemory | undefined,
   held: number,
-  visit: (index: number, isEnd: boolean, bytes: number) => void,
   skips?: SkipLevels,
   loadOf?: (microBatch: number) => number,
-): void {
+): Generator<{ index: number; isEnd: boolean; bytes: number }, void> {
   const changeOf = changesOf(list, memoryOf, loadOf);
   let level = held;
   for (let index = 0; index < list.length; index++) {
@@ -183,9 +180,9 @@ export function eachLevel(
       work = Math.max(work, memoryOf(list.stageAt(part))?.workBytes ?? 0);
     }
     const come = skips?.come[index] ?? 0;
-    visit(index, false, level + come + during + work);
+    yield { index, isEnd: false, bytes: level + come + during + work };
     level += after;
-    visit(index, true, level + come);
+    yield { index, isEnd: true, bytes: level + come };
   }
 }
 
@@ -236,9 +233,8 @@ export function scheduleMemory(
     const sum = (bytes: (one: StageMemory) => number | undefined) =>
       own.reduce((total, one) => total + (bytes(one) ?? 0), 0);
     const versions = schedule.weightVersions[worker] ?? 1, fixed = heldBytes(own, versions);
-    let peak = fixed;
-    const visit = (_index: number, _isEnd: boolean, bytes: number) => peak = Math.max(peak, bytes);
-    eachLevel(list, memoryOf, fixed, visit, skips?.[worker]);
+    const levels = eachLevel(list, memoryOf, fixed, skips?.[worker]);
+    const peak = levels.reduce((most, { bytes }) => Math.max(most, bytes), fixed);
     return {
       weights: versions * sum(({ weightBytes }) => weightBytes),
       gradients: sum(({ gradientBytes }) => gradientBytes),

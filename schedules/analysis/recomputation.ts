@@ -1,10 +1,9 @@
 /** Recomputation as an action: the stages that recompute, and schedules with R added. */
 
 import { type Action, formatAction, parts, R } from "../action.ts";
-import { ActionList, KIND } from "../action_list.ts";
+import { KIND } from "../action_list.ts";
 import { assertInput, refusal } from "../errors.ts";
-import { listPolicies } from "../policies.ts";
-import type { ListedSchedule, Schedule } from "../schedule.ts";
+import { type ListedSchedule, type Schedule, withOrders } from "../schedule.ts";
 
 /** The stages that have an R. */
 export function recomputedStages({ lists = [] }: Schedule): Set<number> {
@@ -49,7 +48,7 @@ export function withRecomputation(
   schedule: Schedule,
   stages: (stage: number) => boolean = () => true,
 ): ListedSchedule {
-  const { lists, name, listPolicy } = schedule;
+  const { lists, name } = schedule;
   const cannot = `put recomputations into the schedule ${name}`;
   if (!lists) throw refusal(cannot, "it must have lists", "a policy");
   const all = lists.flatMap((list) => [...list]);
@@ -63,18 +62,12 @@ export function withRecomputation(
     const isAtOnce = next?.microBatch === action.microBatch;
     if (action.kind === "F" && !isAtOnce && stages(action.stage)) distant.add(action.stage);
   }
-  const recomputed = lists.map((list) =>
-    ActionList.from(
-      [...list].flatMap((action) =>
-        (action.kind === "B" || action.kind === "I") && distant.has(action.stage)
-          ? [R(action.stage, action.microBatch), action]
-          : [action]
-      ),
+  const orders = lists.map((list) =>
+    [...list].flatMap((action) =>
+      (action.kind === "B" || action.kind === "I") && distant.has(action.stage)
+        ? [R(action.stage, action.microBatch), action]
+        : [action]
     )
   );
-  return Object.freeze({
-    ...schedule,
-    lists: Object.freeze(recomputed),
-    policy: listPolicies(recomputed, listPolicy),
-  });
+  return withOrders(schedule, name, orders);
 }

@@ -84,26 +84,21 @@ function slotsOf(unit: PipeOfUnit, stage: number, depth: number): SlottedAction[
   const backwardSlot = (k: number) => start + 2 * k + 2 * depth - 1 - stage;
   const count = microBatches.length;
   const slots: SlottedAction[] = [];
-  if (kind === "basic") {
-    for (let k = 0; k < count; k++) {
-      slots.push([forwardSlot(k), F(stage, at(k))], [backwardSlot(k), B(stage, at(k))]);
-    }
-    return slots;
-  }
   const steps = kind === "doubled" ? count / 2 : count; // the F slots, and the B slots of a chunk
   for (let k = 0; k < steps; k++) {
-    if (kind === "halved") slots.push([forwardSlot(k), F(stage, at(k))]);
+    if (kind !== "doubled") slots.push([forwardSlot(k), F(stage, at(k))]);
     else if (!isFirstUnit || isDoubled(k, stage, steps, depth)) {
       slots.push([forwardSlot(k), F(stage, at(2 * k), at(2 * k + 1))]);
     } else {
       slots.push([forwardSlot(k), F(stage, at(2 * k))], [forwardSlot(k), F(stage, at(2 * k + 1))]);
     }
   }
-  for (let j = 0; j < 2 * steps; j++) {
-    const slot = j < steps ? backwardSlot(j) : backwardSlot(j - steps) + depth;
-    const backward = kind === "halved" ? B(stage, at(j >> 1), j % 2 as 0 | 1) : B(stage, at(j));
-    slots.push([slot, backward]);
-  }
+  const backwards = kind === "halved"
+    ? microBatches.flatMap((m) => [B(stage, m, 0), B(stage, m, 1)])
+    : microBatches.map((m) => B(stage, m));
+  backwards.forEach((backward, j) => {
+    slots.push([j < steps ? backwardSlot(j) : backwardSlot(j - steps) + depth, backward]);
+  });
   return slots;
 }
 

@@ -90,14 +90,13 @@ export function text(
   content: string,
   style: { anchor?: string; size?: number; fill?: string; weight?: string },
 ): string {
-  const attributes = [
-    `x="${round(x)}" y="${round(y)}" dy="0.35em"`,
-    style.anchor === undefined ? "" : ` text-anchor="${style.anchor}"`,
-    style.size === undefined ? "" : ` font-size="${style.size}"`,
-    style.fill === undefined ? "" : ` fill="${style.fill}"`,
-    style.weight === undefined ? "" : ` font-weight="${style.weight}"`,
-  ];
-  return `<text ${attributes.join("")}>${escapeXml(content)}</text>`;
+  const { anchor, size, fill, weight } = style;
+  const given = { "text-anchor": anchor, "font-size": size, fill, "font-weight": weight };
+  const attributes = Object.entries(given)
+    .map(([name, value]) => value === undefined ? "" : ` ${name}="${value}"`).join("");
+  return `<text x="${round(x)}" y="${round(y)}" dy="0.35em"${attributes}>${
+    escapeXml(content)
+  }</text>`;
 }
 
 /** Escapes the text of an element. */

@@ -510,26 +510,22 @@ function memoryOf(
   );
   const routes = stageRoutes(schedule.stages, schedule.edges);
   const freed = routes && freedBy(routes, bytesOf(schedule.edges!));
-  const levels = (worker: number, visit: Parameters<typeof eachLevel>[3]) => {
+  const levels = (worker: number) => {
     const come = freed && comeByTimes(ends[worker]!, workers[worker]!.received);
     const skips = come && { come, freed }, loadOf = loads && ((m: number) => loads[m]!.bytes);
     const memoryOf = (stage: number) => stages[stage]!.memory;
-    eachLevel(lists[worker]!, memoryOf, held[worker]!, visit, skips, loadOf);
+    return eachLevel(lists[worker]!, memoryOf, held[worker]!, skips, loadOf);
   };
   const hasMemory = routes !== undefined || stages.some(({ memory }) => memory !== undefined);
   return {
-    peakBytes: held.map((bytes, worker) => {
-      let peak = bytes;
-      if (hasMemory) levels(worker, (_index, _isEnd, level) => peak = Math.max(peak, level));
-      return peak;
+    peakBytes: held.map((fixed, worker) => {
+      if (!hasMemory) return fixed;
+      return levels(worker).reduce((most, { bytes }) => Math.max(most, bytes), fixed);
     }),
     memoryOf(worker): MemoryCurve {
-      const timesMs = [0], bytes = [held[worker]!];
-      levels(worker, (index, isEnd, level) => {
-        timesMs.push((isEnd ? ends : starts)[worker]![index]!);
-        bytes.push(level);
-      });
-      return { timesMs, bytes };
+      const all = [...levels(worker)];
+      const times = all.map(({ index, isEnd }) => (isEnd ? ends : starts)[worker]![index]!);
+      return { timesMs: [0, ...times], bytes: [held[worker]!, ...all.map(({ bytes }) => bytes)] };
     },
   };
 }

@@ -68,12 +68,9 @@ Deno.test("stages can be selected, and schedules that cannot recompute are refus
 
 /** The bytes of a worker at the start and the end of each action of its list. */
 function levelsOf(schedule: ListedSchedule, worker: number, stages: readonly StageMemory[]) {
-  const levels: number[][] = [];
-  eachLevel(schedule.lists[worker]!, (stage) => stages[stage], 0, (index, isEnd, bytes) => {
-    if (isEnd) levels[index]!.push(bytes);
-    else levels.push([bytes]);
-  });
-  return levels;
+  const levels = eachLevel(schedule.lists[worker]!, (stage) => stages[stage], 0);
+  return [...Map.groupBy(levels, ({ index }) => index).values()]
+    .map((both) => both.map(({ bytes }) => bytes));
 }
 
 Deno.test("I frees its part, W the rest, B all, and work memory is held only while an action runs", () => {

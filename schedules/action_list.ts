@@ -147,9 +147,7 @@ export class ActionList implements Iterable<Action> {
 
   /** The actions as one row of CSV. */
   toString(): string {
-    const cells: string[] = [];
-    for (const action of this) cells.push(formatAction(action));
-    return cells.join(",");
+    return Array.from(this, formatAction).join(",");
   }
 
   #word(part: number): number {
@@ -182,9 +180,8 @@ const UNCUT = 1 << COUNT_SHIFT;
 
 /** Collects the words of a list that grows. */
 class Packer {
-  #words = new Int32Array(64);
-  #used = 0;
-  #starts: number[] = [];
+  readonly #words: number[] = [];
+  readonly #starts: number[] = [];
   /** The parts of micro-batches so far, once an action has one. */
   #cuts: number[] | undefined;
   #isComposed = false;
@@ -196,7 +193,7 @@ class Packer {
     checkNumber("part", part.index, part.count);
     const bits = KIND[kind] | (stage << STAGE_SHIFT),
       cut = (part.count << COUNT_SHIFT) | part.index;
-    if (join === JOIN.none) this.#starts.push(this.#used / WORDS_PER_PART);
+    if (join === JOIN.none) this.#starts.push(this.#words.length / WORDS_PER_PART);
     this.#push(bits | (join << JOIN_SHIFT), microBatch, cut);
     if (second !== undefined) this.#push(bits | (JOIN.plus << JOIN_SHIFT), second, cut);
     if (overlap === undefined) return;
@@ -206,7 +203,7 @@ class Packer {
 
   finish() {
     return {
-      words: this.#words.slice(0, this.#used),
+      words: Int32Array.from(this.#words),
       starts: this.#isComposed ? Int32Array.from(this.#starts) : undefined,
       cuts: this.#cuts && Int32Array.from(this.#cuts),
     };
@@ -214,15 +211,10 @@ class Packer {
 
   #push(word: number, microBatch: number, cut: number): void {
     checkNumber("micro-batch", microBatch, MICRO_BATCHES_MAX);
-    if (cut !== UNCUT) this.#cuts ??= new Array<number>(this.#used / WORDS_PER_PART).fill(UNCUT);
+    const before = this.#words.length / WORDS_PER_PART;
+    if (cut !== UNCUT) this.#cuts ??= new Array<number>(before).fill(UNCUT);
     this.#cuts?.push(cut);
-    if (this.#used === this.#words.length) {
-      const grown = new Int32Array(this.#words.length * 2);
-      grown.set(this.#words);
-      this.#words = grown;
-    }
-    this.#words[this.#used++] = word;
-    this.#words[this.#used++] = microBatch;
+    this.#words.push(word, microBatch);
     if (((word >> JOIN_SHIFT) & 3) !== JOIN.none) this.#isComposed = true;
   }
 }

@@ -123,10 +123,6 @@ class TimedOrder {
   /** The same with the move that is being tried. */
   #triedStarts: Float64Array;
   #triedEnds: Float64Array;
-  /** For each worker, its next action to compute, the time at which it is free, and its work left. */
-  readonly #next: Int32Array;
-  readonly #free: Float64Array;
-  readonly #left: Float64Array;
 
   /** @param limits For each worker, the most live (stage, micro-batch) activations. */
   constructor(private readonly tables: ActionTables, private readonly limits: readonly number[]) {
@@ -136,9 +132,6 @@ class TimedOrder {
     this.#ends = times();
     this.#triedStarts = times();
     this.#triedEnds = times();
-    this.#next = new Int32Array(limits.length);
-    this.#free = new Float64Array(limits.length);
-    this.#left = new Float64Array(limits.length);
   }
 
   /** The orders, which the caller must not change. */
@@ -195,49 +188,44 @@ class TimedOrder {
   #evaluate(from: number, most: number): number {
     const { durations, waiting } = this.tables;
     const starts = this.#triedStarts, ends = this.#triedEnds;
-    let count = this.#keepBefore(from);
-    const runnable = this.#orders.map((_, worker) => worker);
-    for (let worker = runnable.pop(); worker !== undefined; worker = runnable.pop()) {
-      const order = this.#orders[worker]!;
-      for (let i = this.#next[worker]!; i < order.length; i++) {
-        const code = order[i]!;
-        const input = inputAt(this.tables, code, ends);
+    const workers = this.#keepBefore(from), runnable = [...workers.keys()];
+    for (let index = runnable.pop(); index !== undefined; index = runnable.pop()) {
+      const worker = workers[index]!, { order } = worker;
+      for (; worker.next < order.length; worker.next++) {
+        const code = order[worker.next]!, input = inputAt(this.tables, code, ends);
         if (input === Infinity) break;
-        const start = Math.max(this.#free[worker]!, input);
-        if (start + this.#left[worker]! > most + DUST) return Infinity;
-        const end = start + durations[code]!;
+        const start = Math.max(worker.free, input);
+        if (start + worker.left > most + DUST) return Infinity;
         starts[code] = start;
-        ends[code] = end;
-        this.#free[worker] = end;
-        this.#left[worker]! -= durations[code]!;
-        this.#next[worker] = i + 1;
-        count--;
+        ends[code] = worker.free = start + durations[code]!;
+        worker.left -= durations[code]!;
         const other = waiting[code]!;
         if (other >= 0) runnable.push(other);
       }
     }
-    return count > 0 ? Infinity : this.#free.reduce((a, b) => Math.max(a, b), 0);
+    const isDone = workers.every(({ order, next }) => next === order.length);
+    return isDone ? workers.reduce((end, { free }) => Math.max(end, free), 0) : Infinity;
   }
 
-  /** Copies the times of actions before a time. @returns the number of remaining actions. */
-  #keepBefore(time: number): number {
+  /**
+   * Copies the times of actions before a time.
+   *
+   * @returns for each worker, its next action to compute, the time at which it is free, and its work
+   * left.
+   */
+  #keepBefore(time: number) {
     const starts = this.#triedStarts, ends = this.#triedEnds;
     starts.set(this.#starts);
     ends.set(this.#ends);
-    let count = 0;
-    this.#orders.forEach((order, worker) => {
-      let kept = order.length, work = 0;
-      while (kept > 0 && starts[order[kept - 1]!]! >= time) {
-        const code = order[--kept]!;
+    return this.#orders.map((order) => {
+      let next = order.length, left = 0;
+      while (next > 0 && starts[order[next - 1]!]! >= time) {
+        const code = order[--next]!;
         ends[code] = -1;
-        work += this.tables.durations[code]!;
+        left += this.tables.durations[code]!;
       }
-      this.#next[worker] = kept;
-      this.#free[worker] = kept === 0 ? 0 : ends[order[kept - 1]!]!;
-      this.#left[worker] = work;
-      count += order.length - kept;
+      return { order, next, free: next === 0 ? 0 : ends[order[next - 1]!]!, left };
     });
-    return count;
   }
 
   /** The input that an action waited for; -1 if it waited for its worker. */

@@ -30,17 +30,17 @@ export function checkSpawn(
   options: SpawnOptions,
   places: readonly PlaceKind[] = PLACES,
 ): void {
-  if (!isRecord(options)) throw wrongKind("Cannot spawn", "its options", "a record", options);
+  assertKind(isRecord(options), "Cannot spawn its options must be a record", options);
   const { id, memoryLimitMb, capacity, transfer = [] } = options;
   const cannot = `Cannot spawn "${String(id)}":`;
   if (typeof id !== "string" || id === "") {
     throw new RangeError(`${cannot} id must be a string of one character or more`);
   }
-  if (!isRecord(spec)) throw wrongKind(cannot, "its spec", "a record", spec);
+  assertKind(isRecord(spec), `${cannot} its spec must be a record`, spec);
   const { module, export: name } = spec, { isolate = "local" } = options;
   const isURL = URL.canParse(module);
   assertInput(isURL, `${cannot} module must be an absolute URL`, module, TypeError);
-  if (typeof name !== "string") throw wrongKind(cannot, "export", "a string", name);
+  assertKind(typeof name === "string", `${cannot} export must be a string`, name);
   const place = places.find(({ name }) => name === isolate);
   const known = listed(["local", ...places.map(({ name }) => name)]);
   const isKnown = place !== undefined || isolate === "local";
@@ -69,13 +69,12 @@ export function checkHandlers(
   handlers: unknown,
 ): asserts handlers is object {
   const cannot = `Cannot make "${id}":`;
-  if (!isRecord(handlers)) {
-    throw wrongKind(cannot, `"${factory}"`, "a function that returns handlers", handlers);
-  }
-  for (const [type, handler] of Object.entries(handlers)) {
-    // Other members of a class instance are its state.
-    if (typeof handler === "function" || !isPlain(handlers)) continue;
-    throw wrongKind(cannot, `the handler of "${type}"`, "a function", handler);
+  const must = `${cannot} "${factory}" must be a function that returns handlers`;
+  assertKind(isRecord(handlers), must, handlers);
+  // Other members of a class instance are its state.
+  for (const [type, handler] of isPlain(handlers) ? Object.entries(handlers) : []) {
+    const isFunction = typeof handler === "function";
+    assertKind(isFunction, `${cannot} the handler of "${type}" must be a function`, handler);
   }
 }
 
@@ -87,23 +86,22 @@ export function checkHandlers(
  */
 export function checkSystem(options: SystemOptions): void {
   const cannot = "Cannot create a system:";
-  if (!isRecord(options)) throw wrongKind(cannot, "its options", "a record", options);
+  assertKind(isRecord(options), `${cannot} its options must be a record`, options);
   const { seed = 0, stopGraceMs = 0, choose, now, onDeadLetter, observer } = options;
   assertInput(Number.isSafeInteger(seed), `${cannot} seed must be an integer`, seed);
   const isGrace = Number.isFinite(stopGraceMs) && stopGraceMs >= 0;
   assertInput(isGrace, `${cannot} stopGraceMs must be a number of 0 or more`, stopGraceMs);
   for (const [name, value] of Object.entries({ choose, now, onDeadLetter })) {
-    if (value === undefined || typeof value === "function") continue;
-    throw wrongKind(cannot, name, "a function", value);
+    const isFunction = value === undefined || typeof value === "function";
+    assertKind(isFunction, `${cannot} ${name} must be a function`, value);
   }
   checkTransports(cannot, options.transport ?? []);
   if (observer === undefined) return;
   if (!isRecord(observer) || !URL.canParse(observer.module)) {
     throw new TypeError(`${cannot} observer must have the absolute URL of a module`);
   }
-  if (typeof observer.export !== "string") {
-    throw wrongKind(cannot, "the export of observer", "a string", observer.export);
-  }
+  const isName = typeof observer.export === "string";
+  assertKind(isName, `${cannot} the export of observer must be a string`, observer.export);
 }
 
 /**
@@ -114,9 +112,7 @@ export function checkSystem(options: SystemOptions): void {
  */
 export function checkSubscription(listener: unknown, { slowStepMs = 0 }: Subscription = {}): void {
   const cannot = "Cannot subscribe:";
-  if (typeof listener !== "function") {
-    throw wrongKind(cannot, "the listener", "a function", listener);
-  }
+  assertKind(typeof listener === "function", `${cannot} the listener must be a function`, listener);
   const isLimit = Number.isFinite(slowStepMs) && slowStepMs >= 0;
   assertInput(isLimit, `${cannot} slowStepMs must be a number of 0 or more`, slowStepMs);
 }
@@ -133,9 +129,9 @@ const TAKEN: readonly string[] = ["local", ...BUILT_IN.map(({ name }) => name)];
 export function checkTransports(cannot: string, given: Transport | readonly Transport[]): void {
   const names = [...TAKEN];
   for (const transport of [given].flat() as readonly Transport[]) {
-    if (!isRecord(transport) || typeof transport.open !== "function") {
-      throw wrongKind(cannot, "transport", "one, or several, with a function open", transport);
-    }
+    const isTransport = isRecord(transport) && typeof transport.open === "function";
+    const must = `${cannot} transport must be one, or several, with a function open`;
+    assertKind(isTransport, must, transport);
     const { name } = transport;
     const isUnused = typeof name === "string" && name !== "" && !names.includes(name);
     assertInput(isUnused, `${cannot} the name of a transport must be unused`, name);
@@ -158,6 +154,7 @@ function isRecord(value: unknown): value is object {
   return typeof value === "object" && value !== null;
 }
 
-function wrongKind(cannot: string, what: string, wanted: string, received: unknown): TypeError {
-  return new TypeError(`${cannot} ${what} must be ${wanted}, received ${kindOf(received)}`);
+/** Throws a TypeError with the type of a value unless a condition holds. */
+function assertKind(holds: boolean, must: string, received: unknown): asserts holds {
+  assertInput(holds, must, kindOf(received), TypeError);
 }

@@ -5,11 +5,9 @@
 
 import type { Action, ActionKind } from "../action.ts";
 import {
-  type ClosedForm,
   defineSchedule,
   formOf,
   inTurn,
-  linear,
   looped,
   makerOf,
   type Place,
@@ -19,7 +17,6 @@ import {
   type ScheduleOptions,
   type ScheduleRule,
   sliceOf,
-  type UniformCosts,
 } from "../define.ts";
 
 /** The number of rounds: whole groups with one for each worker; 1 if there are fewer. */
@@ -146,22 +143,23 @@ export function oneFOneBOrder(worker: number, options: ScheduleOptions): Iterabl
   return inTurn(microBatches * slices, warmUpOf(worker, options), makerOf(worker, options));
 }
 
-/**
- * For any tF, tB, D and N, if all slices of a micro-batch take the same time: without slices, the time
- * of GPipe with min(N, D - s) activations on worker s.
- */
-function oneFOneBForm(
-  options: ScheduleOptions,
-  { forward, backward }: UniformCosts,
-  weights = (_worker: number) => 1,
-): ClosedForm {
-  const { workers, microBatches, slices = 1 } = options;
-  return formOf(workers, {
-    idle: (workers - 1) * (forward + backward) / slices,
-    peak: (s) => Math.min(microBatches * slices, warmUpOf(s, options) + 1) / slices,
-    weights,
+/** Defines a schedule in the order of 1F1B. */
+const defineOneFOneB = (definition: Omit<ScheduleRule, "closedForm" | "place" | "order">) =>
+  defineSchedule({
+    ...definition,
+    // For any tF, tB, D and N, if all slices of a micro-batch take the same time: without slices, the
+    // time of GPipe with min(N, D - s) activations on worker s.
+    closedForm(options, { forward, backward }) {
+      const { workers, microBatches, slices = 1 } = options;
+      return formOf(workers, {
+        idle: (workers - 1) * (forward + backward) / slices,
+        peak: (s) => Math.min(microBatches * slices, warmUpOf(s, options) + 1) / slices,
+        weights: (s) => definition.weightVersions?.(s, options) ?? 1,
+      });
+    },
+    place: placeSliced,
+    order: oneFOneBOrder,
   });
-}
 
 /**
  * 1F1B: the order of PipeDream with a flush at the end of the step (Narayanan et al. 2021,
@@ -169,14 +167,11 @@ function oneFOneBForm(
  * Pipelined Data Parallel Approach for Training Large Models", section 3) found the same order by
  * scheduling backwards early.
  */
-export const oneFOneB = defineSchedule({
+export const oneFOneB = defineOneFOneB({
   name: "1f1b",
   aliases: ["dapple"],
   reads: [],
   summary: "one forward, one backward in turn; D - s activations on worker s",
-  closedForm: (options, costs) => oneFOneBForm(options, costs),
-  place: linear,
-  order: oneFOneBOrder,
 });
 
 /**
@@ -184,13 +179,10 @@ export const oneFOneB = defineSchedule({
  * Model Training", section 3.2): the unit of 1F1B is a slice of a micro-batch's sequence. Forwards of
  * slices run first slice first, backwards last slice first.
  */
-export const seq1f1b = defineSchedule({
+export const seq1f1b = defineOneFOneB({
   name: "seq1f1b",
   reads: ["slices"],
   summary: "1f1b over slices of the sequence: shorter bubbles, fewer activations",
-  closedForm: (options, costs) => oneFOneBForm(options, costs),
-  place: placeSliced,
-  order: oneFOneBOrder,
 });
 
 /**
@@ -198,18 +190,15 @@ export const seq1f1b = defineSchedule({
  * sections 3.2 and 3.3): an optimizer step after every backward. A forward uses the newest weights;
  * its backward uses the same version, which is kept until then.
  */
-export const pipeDream = defineSchedule({
+export const pipeDream = defineOneFOneB({
   name: "pipedream",
   reads: [],
   summary: "asynchronous: no flush, an update for each micro-batch, D - s weight versions",
   updates: "every-backward",
-  weightVersions: (worker, { workers }) => workers - worker,
   // Time and activations are those of a step that starts with an empty pipeline and drains it, such
   // as before a checkpoint. Between two drains there is no idle time, and worker s keeps a version of
   // its weights for each of the D - s micro-batches in flight.
-  closedForm: (options, costs) => oneFOneBForm(options, costs, (s) => options.workers - s),
-  place: linear,
-  order: oneFOneBOrder,
+  weightVersions: (worker, { workers }) => workers - worker,
 });
 
 /**
@@ -217,14 +206,11 @@ export const pipeDream = defineSchedule({
  * 3.1): an optimizer step for every N >= D micro-batches, from gradients that are one step old; two
  * versions of the weights are enough.
  */
-export const pipeDream2bw = defineSchedule({
+export const pipeDream2bw = defineOneFOneB({
   name: "pipedream-2bw",
   reads: [],
   summary: "asynchronous: no flush, an update for N micro-batches, two weight versions",
   updates: "double-buffered",
   weightVersions: () => 2,
-  closedForm: (options, costs) => oneFOneBForm(options, costs, () => 2),
   check: requireFull,
-  place: linear,
-  order: oneFOneBOrder,
 });

@@ -41,15 +41,13 @@ import {
 import { eachLevel, heldBytes, type MemoryCurve } from "../analysis/memory.ts";
 import { assertInput } from "../errors.ts";
 
-/** An event of the simulation. */
-interface StepEvent {
+/** The arrival of a message at a worker. */
+interface Arrival {
   readonly worker: number;
-  /** The action whose input has arrived at the worker. */
-  readonly arrived: Action | undefined;
+  /** The action whose input has arrived. */
+  readonly arrived: Action;
   /** The time at which it was sent. */
   readonly sentMs: number;
-  /** Another action of the simulation. */
-  readonly then: (() => void) | undefined;
 }
 
 /** A task of a worker before its next action. */
@@ -133,7 +131,8 @@ class StepRun {
   readonly #channels: Channels;
   /** The bytes of a message over a skip route. */
   readonly #skipBytes: SizeOf;
-  readonly #queue = new TimeQueue<StepEvent>();
+  /** Arrivals, and other actions of the simulation. */
+  readonly #queue = new TimeQueue<Arrival | (() => void)>();
   readonly #end: StepEnd | undefined;
   /** The time by which the last action must end. */
   readonly #mostMs: number;
@@ -192,22 +191,22 @@ class StepRun {
     while (this.#queue.size > 0 && !this.#isOver) {
       const { time, items } = this.#queue.take();
       this.#now = time;
-      let arrivals = 0;
+      const arrivals: Arrival[] = [];
       for (const event of items) {
-        if (event.then !== undefined) event.then();
-        else items[arrivals++] = event;
+        if (typeof event === "function") event();
+        else arrivals.push(event);
       }
-      if (arrivals > 0) this.#receive(items.slice(0, arrivals));
+      this.#receive(arrivals);
     }
     return !this.#isOver;
   }
 
   /** Handles messages that have arrived at the same time. */
-  #receive(arrivals: StepEvent[]): void {
-    if (arrivals.length > 1) arrivals.sort((a, b) => byTieRule(a.arrived!, b.arrived!));
+  #receive(arrivals: Arrival[]): void {
+    arrivals.sort((a, b) => byTieRule(a.arrived, b.arrived));
     for (const { worker, arrived } of arrivals) {
-      this.#readiness.arrive(arrived!);
-      this.#readiness.offer(arrived!, this.workers[worker]!.ready);
+      this.#readiness.arrive(arrived);
+      this.#readiness.offer(arrived, this.workers[worker]!.ready);
     }
     for (const { worker, sentMs } of arrivals) this.#choose(worker, sentMs, arrivals);
   }
@@ -218,7 +217,7 @@ class StepRun {
     const whole: Action = { kind: "F", stage: 0, microBatch: this.#injected++ };
     const arrived = slices === 1 ? whole : sliced(whole, 0, slices);
     const worker = this.#readiness.hostOf(0, whole.microBatch);
-    this.#queue.add(time, { worker, arrived, sentMs, then: undefined });
+    this.#queue.add(time, { worker, arrived, sentMs });
   }
 
   /**
@@ -226,7 +225,7 @@ class StepRun {
    *
    * @param arrivals Messages that arrive now; the worker may have waited for any of them.
    */
-  #choose(index: number, sentMs: number, arrivals: readonly StepEvent[] = []): void {
+  #choose(index: number, sentMs: number, arrivals: readonly Arrival[] = []): void {
     const worker = this.workers[index]!, { ready, policy, tasks } = worker;
     if (worker.isBusy) return;
     if (tasks.length > 0) return this.#doTask(index, tasks.shift()!);
@@ -236,7 +235,7 @@ class StepRun {
     const own = arrivals.find(({ worker, arrived }) =>
       worker === index &&
       parts(action).some(({ stage, microBatch }) =>
-        stage === arrived!.stage && microBatch === arrived!.microBatch
+        stage === arrived.stage && microBatch === arrived.microBatch
       )
     );
     worker.communicationMs += this.#now - Math.max(worker.freeMs, own?.sentMs ?? sentMs);
@@ -253,21 +252,17 @@ class StepRun {
 
   #freeAt(worker: number, time: number): void {
     this.workers[worker]!.isBusy = true;
-    this.#at(time, () => this.#free(worker));
+    this.#queue.add(time, () => this.#free(worker));
   }
 
   #doTask(index: number, { ms, name, then }: Task): void {
     const worker = this.workers[index]!, startMs = this.#now, endMs = startMs + ms;
     worker.isBusy = true;
-    this.#at(endMs, () => {
+    this.#queue.add(endMs, () => {
       worker.closing.push({ ...name, startMs, endMs });
       then();
       this.#free(index);
     });
-  }
-
-  #at(time: number, then: () => void): void {
-    this.#queue.add(time, { worker: -1, arrived: undefined, sentMs: time, then });
   }
 
   /** Ends the activity of a worker: sends its outputs and starts its next activity. */
@@ -309,7 +304,7 @@ class StepRun {
   #send(from: number, to: number, next: Action, part: Action): number {
     const { outputBytes = 0, sendMs = 0 } = this.model.stages[Math.min(next.stage, part.stage)]!;
     const { sentMs, time } = this.#transmit(from, to, part, { bytes: outputBytes, ms: sendMs });
-    this.#queue.add(time, { worker: to, arrived: next, sentMs: this.#now, then: undefined });
+    this.#queue.add(time, { worker: to, arrived: next, sentMs: this.#now });
     return sentMs;
   }
 
@@ -335,7 +330,7 @@ class StepRun {
     const ms = latest(route, this.model.skipMs ?? []);
     const { sentMs, time } = this.#transmit(from, to, part, { bytes, ms });
     received.push({ time, size });
-    this.#queue.add(time, { worker: to, arrived: next, sentMs: now, then: undefined });
+    this.#queue.add(time, { worker: to, arrived: next, sentMs: now });
     return sentMs;
   }
 
@@ -344,7 +339,7 @@ class StepRun {
     if (closing === undefined) return undefined;
     const ports: EndPorts = {
       now: () => this.#now,
-      at: (time, then) => this.#at(time, then),
+      at: (time, then) => this.#queue.add(time, then),
       note: (worker, span) => void this.workers[worker]!.closing.push(span),
       ended: () => void (this.endedMs = this.#now),
       work: (worker, ms, name, then) => {

@@ -252,11 +252,7 @@ export class FakeStage implements StageKernels {
   }
 
   /** The newest weights, in the order of the layers. */
-  get weights(): Readonly<Float32Array> {
-    return this.#newest;
-  }
-
-  get #newest(): Float32Array {
+  get weights(): Float32Array {
     return this.#buffers[this.#versions.newest]!;
   }
 
@@ -461,9 +457,9 @@ export class FakeStage implements StageKernels {
     if (this.#due.size > 0) {
       throw refused("a step", "the one before must have stepped every bucket", "it has not");
     }
-    const from = this.#newest;
+    const from = this.weights;
     this.#versions.advance(this.#versionsInUse);
-    this.#newest.set(from);
+    this.weights.set(from);
     this.#due = new Set(this.buckets.keys());
     this.#rate = learningRate * gradientScale;
   }
@@ -478,7 +474,7 @@ export class FakeStage implements StageKernels {
       if (from >= offset + length || offset >= from + count) continue;
       throw refused("a step", `bucket ${index} must have its sum`, "it before");
     }
-    const weights = this.#newest;
+    const weights = this.weights;
     for (let i = offset; i < offset + length; i++) {
       weights[i]! -= this.#rate * this.#gradients[i]!;
     }
@@ -497,26 +493,26 @@ export class FakeStage implements StageKernels {
   /** Writes weights; a fake has no moments. */
   write(name: string, values: Float32Array, from = 0): void {
     const range = this.#ranges.get(name);
-    if (range) this.#newest.set(values, range.offset + from);
+    if (range) this.weights.set(values, range.offset + from);
   }
 
   read(parts: Parameters<Stage["read"]>[0]): ReturnType<Stage["read"]> {
     const read = parts.flatMap(({ name, from, to }) => {
       const { offset } = this.#ranges.get(name)!;
-      return [...this.#newest.subarray(offset + from, offset + to)];
+      return [...this.weights.subarray(offset + from, offset + to)];
     });
     return Promise.resolve(Float32Array.from(read));
   }
 
   scan(...[what, see]: Parameters<Stage["scan"]>): Promise<void> {
-    see(what === "state" ? this.#newest : this.#gradients);
+    see(what === "state" ? this.weights : this.#gradients);
     return Promise.resolve();
   }
 
   save(): ReturnType<Stage["save"]> {
     const weights = new Map<string, Float32Array>();
     for (const [name, { offset, length }] of this.#ranges) {
-      weights.set(name, this.#newest.slice(offset, offset + length));
+      weights.set(name, this.weights.slice(offset, offset + length));
     }
     return Promise.resolve({ weights, moments: new Map() });
   }

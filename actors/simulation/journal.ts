@@ -103,12 +103,8 @@ type Line = Readonly<Record<string, unknown>>;
  * @throws {SyntaxError} when it is not a record.
  */
 function parseLine(text: string, number: number): Line {
-  try {
-    const value: unknown = JSON.parse(text);
-    if (isRecord(value)) return value;
-  } catch {
-    // No JSON: the same error.
-  }
+  const value: unknown = resultOr(() => JSON.parse(text), undefined);
+  if (isRecord(value)) return value;
   throw unread(number, "be a JSON record", text);
 }
 

@@ -75,7 +75,8 @@ class ReplayedActor {
   #asker: string | undefined;
   #isWorking = false;
   #state: "ready" | "stopping" = "ready";
-  #thrown: { readonly error: unknown } | undefined;
+  /** The error that its handler has thrown. */
+  error: unknown;
   #mismatch: ReplayError | undefined;
 
   constructor(
@@ -85,11 +86,6 @@ class ReplayedActor {
     private readonly hangMs: number,
   ) {
     this.#self = (recorded.messageOf(first) as Init).self;
-  }
-
-  /** The error that its handler has thrown. */
-  get error(): unknown {
-    return this.#thrown?.error;
   }
 
   /** Handles the message of a step and compares the effects. */
@@ -122,7 +118,7 @@ class ReplayedActor {
         await this.#handlers[type]?.(message);
       }
     };
-    work().catch((error) => this.#thrown = { error }).finally(() => this.#isWorking = false);
+    work().catch((error) => this.error = error).finally(() => this.#isWorking = false);
   }
 
   /** Waits until the step ends or waits for an answer. */
@@ -141,7 +137,7 @@ class ReplayedActor {
     if (this.#mismatch) throw this.#mismatch;
     if (this.recorded.onEffect) return;
     if (this.#did < did.length) {
-      throw this.#differs(quote(did[this.#did]), `${this.#thrown?.error || "nothing more"}`);
+      throw this.#differs(quote(did[this.#did]), `${this.error || "nothing more"}`);
     }
     if (this.activity !== name) throw this.#differs(quote(name), quote(this.activity));
     if (state === undefined || !this.#expose) return;

@@ -14,11 +14,6 @@ class DelayedOrder {
   /** Positions of delayed messages among each other, by sequence number. */
   readonly #places = new Map<number, number>();
 
-  /** Removes all delays. */
-  clear(): void {
-    this.#places.clear();
-  }
-
   /** Moves a message behind all others, including delayed ones. */
   put({ seq }: Candidate): void {
     this.#places.set(seq, this.#places.size);
@@ -159,8 +154,7 @@ export function addWait(deviations: Deviation[], step: number): void {
  */
 export function delay(delays: number): Strategy {
   checkPositive("delay", "delays", delays);
-  const order = new DelayedOrder();
-  let moments: number[], choices: number, deviations: Deviation[] = [];
+  let order = new DelayedOrder(), moments: number[], choices: number, deviations: Deviation[] = [];
   return {
     name: `delay(${delays})`,
     get deviations() {
@@ -168,7 +162,7 @@ export function delay(delays: number): Strategy {
     },
     begin({ seed, expectedSteps }) {
       const next = substream(seed, "delay");
-      order.clear();
+      order = new DelayedOrder();
       deviations = [];
       choices = 0;
       moments = Array.from({ length: delays }, () => Math.floor(next() * expectedSteps));
@@ -481,8 +475,8 @@ export function portfolio(
  * ```
  */
 export function deviate(deviations: readonly Deviation[]): Strategy {
-  const order = new DelayedOrder(), byStep = Map.groupBy(deviations, ({ step }) => step);
-  let applied: Deviation[] = [];
+  const byStep = Map.groupBy(deviations, ({ step }) => step);
+  let order = new DelayedOrder(), applied: Deviation[] = [];
   /** The current step, and its remaining deviations. */
   let current = -1, here: Deviation[] = [], waited = 0;
   return {
@@ -491,7 +485,7 @@ export function deviate(deviations: readonly Deviation[]): Strategy {
       return applied;
     },
     begin() {
-      order.clear();
+      order = new DelayedOrder();
       applied = [];
       current = -1;
       return true;

@@ -114,7 +114,8 @@ export const DUST = 1e-9;
  * change the times before the first action that it shifts, so they are not computed again.
  */
 class TimedOrder {
-  #orders: readonly Int32Array[] = [];
+  /** The orders, which the caller must not change. */
+  orders: readonly Int32Array[] = [];
   /** The index of each action in the order of its worker. */
   readonly #indices: Int32Array;
   /** Start and end of each action; -1 if it has not run. */
@@ -134,15 +135,10 @@ class TimedOrder {
     this.#triedEnds = times();
   }
 
-  /** The orders, which the caller must not change. */
-  get orders(): readonly Int32Array[] {
-    return this.#orders;
-  }
-
   /** Sets the orders of all workers. @returns their makespan; Infinity for a deadlock. */
   reset(orders: readonly Int32Array[]): number {
-    this.#orders = orders.map((order) => order.slice());
-    for (const order of this.#orders) order.forEach((code, i) => this.#indices[code] = i);
+    this.orders = orders.map((order) => order.slice());
+    for (const order of this.orders) order.forEach((code, i) => this.#indices[code] = i);
     const makespan = this.#evaluate(-Infinity, Infinity);
     this.accept();
     return makespan;
@@ -153,7 +149,7 @@ class TimedOrder {
    * than allowed.
    */
   try(move: Move, most: number): number {
-    const order = this.#orders[move.worker]!;
+    const order = this.orders[move.worker]!;
     const first = order[Math.min(move.from, move.to)]!;
     this.#move(move);
     if (!keepsLimit(order, this.limits[move.worker]!)) return Infinity;
@@ -172,7 +168,7 @@ class TimedOrder {
   }
 
   #move({ worker, from, to }: Move): void {
-    const order = this.#orders[worker]!, code = order[from]!;
+    const order = this.orders[worker]!, code = order[from]!;
     if (to < from) order.copyWithin(to + 1, to, from);
     else order.copyWithin(from, from + 1, to + 1);
     order[to] = code;
@@ -217,7 +213,7 @@ class TimedOrder {
     const starts = this.#triedStarts, ends = this.#triedEnds;
     starts.set(this.#starts);
     ends.set(this.#ends);
-    return this.#orders.map((order) => {
+    return this.orders.map((order) => {
       let next = order.length, left = 0;
       while (next > 0 && starts[order[next - 1]!]! >= time) {
         const code = order[--next]!;
@@ -254,14 +250,14 @@ class TimedOrder {
       }
       const worker = this.tables.workers[code]!;
       this.#movesBefore(worker, index, moves);
-      code = this.#orders[worker]![index - 1]!;
+      code = this.orders[worker]![index - 1]!;
     }
     return moves;
   }
 
   /** The moves of an action before the actions that it waited for, and of these behind it. */
   #movesBefore(worker: number, index: number, moves: Move[]): void {
-    const order = this.#orders[worker]!, code = order[index]!;
+    const order = this.orders[worker]!, code = order[index]!;
     let isFree = true;
     for (let to = index - 1; to >= Math.max(0, index - REACH); to--) {
       const before = order[to]!;
@@ -283,7 +279,7 @@ class TimedOrder {
 
   /** Returns the action that ends last; -1 if there are no actions. */
   #lastToEnd(): number {
-    const lasts = this.#orders.flatMap((order) => order.at(-1) ?? []);
+    const lasts = this.orders.flatMap((order) => order.at(-1) ?? []);
     return lasts.reduce((a, b) => this.#ends[b]! > this.#ends[a]! ? b : a, lasts[0] ?? -1);
   }
 

@@ -111,18 +111,13 @@ export function withScenario(model: StepModel, scenario: Scenario, seed: number)
   }
 }
 
+/** The times of the actions of a stage. */
+const ACTION_TIMES = ["forwardMs", "backwardMs", "inputMs", "weightMs", "recomputeMs"] as const;
+
 /** A stage whose actions take a factor of their times. */
 function timesFactor(stage: StageModel, factor: number): StageModel {
-  const { forwardMs, backwardMs, inputMs, weightMs, recomputeMs } = stage;
-  const scaled = (ms: number | undefined) => ms === undefined ? ms : ms * factor;
-  return {
-    ...stage,
-    forwardMs: forwardMs * factor,
-    backwardMs: backwardMs * factor,
-    inputMs: scaled(inputMs),
-    weightMs: scaled(weightMs),
-    recomputeMs: scaled(recomputeMs),
-  };
+  const times = ACTION_TIMES.map((name) => [name, stage[name] && stage[name] * factor]);
+  return { ...stage, ...Object.fromEntries(times) };
 }
 
 /** The loads of micro-batches in one draw of a scenario; undefined if all are equal. */

@@ -618,13 +618,13 @@ export function* inTurn(
 export const isEqual = ({ forward, input, weight }: UniformCosts): boolean =>
   forward === input && input === weight;
 
-/** One stage for each worker, and micro-batches cut into slices. */
-export function placeSliced(options: ScheduleOptions): Place {
-  return { ...linear(options), slices: options.slices ?? 1 };
+/** The slices of a micro-batch, if a schedule reads the option; else 1. */
+export function slicesIn(rule: Pick<ScheduleRule, "reads">, options: ScheduleOptions): number {
+  return rule.reads?.includes("slices") ? options.slices ?? 1 : 1;
 }
 
 /** An action of a slice; of the whole micro-batch if there is one slice. */
-export function sliceOf(action: Action, slice: number, { slices = 1 }: ScheduleOptions): Action {
+export function sliceOf(action: Action, slice: number, slices: number): Action {
   return slices === 1 ? action : sliced(action, slice, slices);
 }
 
@@ -632,11 +632,10 @@ export function sliceOf(action: Action, slice: number, { slices = 1 }: ScheduleO
  * Returns a function that makes the k-th action of a kind of a stage. Forwards take the slices of a
  * micro-batch in order, backwards the last slice first.
  */
-export function makerOf(stage: number, options: ScheduleOptions) {
-  const { slices = 1 } = options;
+export function makerOf(stage: number, slices: number) {
   return (kind: ActionKind, k: number): Action => {
     const slice = kind === "F" ? k % slices : slices - 1 - k % slices;
-    return sliceOf({ kind, stage, microBatch: Math.floor(k / slices) }, slice, options);
+    return sliceOf({ kind, stage, microBatch: Math.floor(k / slices) }, slice, slices);
   };
 }
 

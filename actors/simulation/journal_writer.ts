@@ -8,6 +8,7 @@
  */
 
 import about from "../../deno.json" with { type: "json" };
+import { messageOf } from "../runtime/failure.ts";
 import type { Observer, ObserverSpec } from "../runtime/observer.ts";
 import {
   Checksum,
@@ -43,11 +44,8 @@ const MAX_CHARACTER_BYTES = 3;
 
 /** Returns the error of a failed write. */
 function unwritten(path: string, cause: unknown): Error {
-  const why = cause instanceof Error ? cause.message : String(cause);
-  return new Error(
-    `Cannot write the journal ${path}: its file must be writable, received "${why}"`,
-    { cause },
-  );
+  const must = `Cannot write the journal ${path}: its file must be writable`;
+  return new Error(`${must}, received "${messageOf(cause)}"`, { cause });
 }
 
 /** Appends checksummed lines to the journal file, in batches. */

@@ -5,10 +5,11 @@ import {
   defineSchedule,
   formOf,
   inTurn,
+  linear,
   looped,
   makerOf,
-  placeSliced,
   type ScheduleRule,
+  slicesIn,
 } from "../define.ts";
 
 const defineGPipe = (definition: Pick<ScheduleRule, "name" | "reads" | "summary">) =>
@@ -16,15 +17,15 @@ const defineGPipe = (definition: Pick<ScheduleRule, "name" | "reads" | "summary"
     ...definition,
     // For any tF, tB, D and N if all slices of a micro-batch take the same time; without slices
     // T = (N + D - 1)(tF + tB).
-    closedForm: ({ workers, microBatches, slices = 1 }, { forward, backward }) =>
-      formOf(workers, {
-        idle: (workers - 1) * (forward + backward) / slices,
-        peak: () => microBatches,
-      }),
-    place: placeSliced,
+    closedForm(options, { forward, backward }) {
+      const { workers, microBatches } = options;
+      const idle = (workers - 1) * (forward + backward) / slicesIn(definition, options);
+      return formOf(workers, { idle, peak: () => microBatches });
+    },
+    place: (options) => ({ ...linear(options), slices: slicesIn(definition, options) }),
     order(worker, options) {
-      const { microBatches, slices = 1 } = options, all = microBatches * slices;
-      return inTurn(all, all, makerOf(worker, options));
+      const slices = slicesIn(definition, options), all = options.microBatches * slices;
+      return inTurn(all, all, makerOf(worker, slices));
     },
   });
 

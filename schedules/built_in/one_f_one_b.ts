@@ -8,15 +8,16 @@ import {
   defineSchedule,
   formOf,
   inTurn,
+  linear,
   looped,
   makerOf,
   type Place,
-  placeSliced,
   requireFull,
   requireOption,
   type ScheduleOptions,
   type ScheduleRule,
   sliceOf,
+  slicesIn,
 } from "../define.ts";
 
 /** The number of rounds: whole groups with one for each worker; 1 if there are fewer. */
@@ -29,7 +30,7 @@ function roundsOf(workers: number, count: number): number {
  * which run `size` slices through a chunk at a time, `slices` of each micro-batch. With one slice, P
  * micro-batches pass a chunk before the next if P divides N, all if N < P.
  */
-export function roundsOfSlices({ workers, microBatches, slices = 1 }: ScheduleOptions) {
+export function roundsOfSlices({ workers, microBatches }: ScheduleOptions, slices = 1) {
   if (slices >= workers) {
     const count = roundsOf(workers, slices), size = slices / count;
     return { together: 1, count, size, slices: size };
@@ -43,8 +44,8 @@ export function roundsOfSlices({ workers, microBatches, slices = 1 }: ScheduleOp
  *
  * @throws {RangeError} if there is only one chunk, or if the rounds would differ in size.
  */
-export function placeRounds(name: string, options: ScheduleOptions): Place {
-  const { workers, microBatches, chunks = 2, slices = 1 } = options;
+export function placeRounds(name: string, options: ScheduleOptions, slices = 1): Place {
+  const { workers, microBatches, chunks = 2 } = options;
   requireOption(name, "chunks", chunks, chunks >= 2, "at least 2");
   const [option, count, units] = slices >= workers
     ? ["slices", slices, slices] as const
@@ -64,21 +65,22 @@ export function chunkedAction(
   worker: number,
   k: number,
   options: ScheduleOptions,
+  slices = 1,
 ): Action {
   const { workers, chunks = 2 } = options, isForward = kind === "F";
-  const { together, count, size, slices } = roundsOfSlices(options);
-  const turns = count * chunks, at = k % (turns * size), place = at % size, nth = place % slices;
+  const { together, count, size, slices: each } = roundsOfSlices(options, slices);
+  const turns = count * chunks, at = k % (turns * size), place = at % size, nth = place % each;
   const turn = isForward ? Math.floor(at / size) : turns - 1 - Math.floor(at / size);
-  const microBatch = Math.floor(k / (turns * size)) * together + Math.floor(place / slices);
+  const microBatch = Math.floor(k / (turns * size)) * together + Math.floor(place / each);
   const stage = turn % chunks * workers + worker;
-  const slice = Math.floor(turn / chunks) * size + (isForward ? nth : slices - 1 - nth);
-  return sliceOf({ kind, stage, microBatch }, slice, options);
+  const slice = Math.floor(turn / chunks) * size + (isForward ? nth : each - 1 - nth);
+  return sliceOf({ kind, stage, microBatch }, slice, slices);
 }
 
 /** Forwards before the first backward: all of one micro-batch, and two more for each later worker. */
-function chunkedWarmUp(worker: number, options: ScheduleOptions): number {
-  const { workers, microBatches, chunks = 2, slices = 1 } = options;
-  const { count, size, slices: each } = roundsOfSlices(options);
+function chunkedWarmUp(worker: number, options: ScheduleOptions, slices: number): number {
+  const { workers, microBatches, chunks = 2 } = options;
+  const { count, size, slices: each } = roundsOfSlices(options, slices);
   const first = (count * chunks - 1) * size + each - 1;
   return Math.min(microBatches * slices * chunks, first + 2 * (workers - 1 - worker));
 }
@@ -92,18 +94,19 @@ const defineChunked = (definition: Pick<ScheduleRule, "name" | "reads" | "summar
     // them. With fewer micro-batches than workers and one slice, each missing one costs a forward and a
     // backward of all but one chunk.
     closedForm(options, { forward, backward }) {
-      const { workers, microBatches, chunks = 2, slices = 1 } = options, units = slices * chunks;
+      const { workers, microBatches, chunks = 2 } = options;
+      const slices = slicesIn(definition, options), units = slices * chunks;
       const gaps = workers - 1 + (chunks - 1) * Math.max(0, workers - microBatches * slices);
       return formOf(workers, {
         idle: gaps * (forward + backward) / units,
-        peak: (r) => Math.min(microBatches * units, chunkedWarmUp(r, options) + 1) / units,
+        peak: (r) => Math.min(microBatches * units, chunkedWarmUp(r, options, slices) + 1) / units,
       });
     },
-    place: (options) => placeRounds(definition.name, options),
+    place: (options) => placeRounds(definition.name, options, slicesIn(definition, options)),
     order(worker, options) {
-      const { microBatches, chunks = 2, slices = 1 } = options;
-      const make = (kind: ActionKind, k: number) => chunkedAction(kind, worker, k, options);
-      return inTurn(microBatches * slices * chunks, chunkedWarmUp(worker, options), make);
+      const { microBatches, chunks = 2 } = options, slices = slicesIn(definition, options);
+      const make = (kind: ActionKind, k: number) => chunkedAction(kind, worker, k, options, slices);
+      return inTurn(microBatches * slices * chunks, chunkedWarmUp(worker, options, slices), make);
     },
   });
 
@@ -133,14 +136,15 @@ export const slimPipe = defineChunked({
 });
 
 /** Forwards of worker s before its first backward: D-1-s, and the other slices of the first. */
-function warmUpOf(worker: number, { workers, microBatches, slices = 1 }: ScheduleOptions): number {
+function warmUpOf(worker: number, options: ScheduleOptions, slices: number): number {
+  const { workers, microBatches } = options;
   return Math.min(microBatches * slices, workers - 1 - worker + slices - 1);
 }
 
 /** The order of a worker: the forwards of its warm-up, then pairs of F and B, then backwards. */
-export function oneFOneBOrder(worker: number, options: ScheduleOptions): Iterable<Action> {
-  const { microBatches, slices = 1 } = options;
-  return inTurn(microBatches * slices, warmUpOf(worker, options), makerOf(worker, options));
+export function oneFOneBOrder(worker: number, options: ScheduleOptions, slices = 1) {
+  const warmUp = warmUpOf(worker, options, slices);
+  return inTurn(options.microBatches * slices, warmUp, makerOf(worker, slices));
 }
 
 /** Defines a schedule in the order of 1F1B. */
@@ -150,15 +154,15 @@ const defineOneFOneB = (definition: Omit<ScheduleRule, "closedForm" | "place" | 
     // For any tF, tB, D and N, if all slices of a micro-batch take the same time: without slices, the
     // time of GPipe with min(N, D - s) activations on worker s.
     closedForm(options, { forward, backward }) {
-      const { workers, microBatches, slices = 1 } = options;
+      const { workers, microBatches } = options, slices = slicesIn(definition, options);
       return formOf(workers, {
         idle: (workers - 1) * (forward + backward) / slices,
-        peak: (s) => Math.min(microBatches * slices, warmUpOf(s, options) + 1) / slices,
+        peak: (s) => Math.min(microBatches * slices, warmUpOf(s, options, slices) + 1) / slices,
         weights: (s) => definition.weightVersions?.(s, options) ?? 1,
       });
     },
-    place: placeSliced,
-    order: oneFOneBOrder,
+    place: (options) => ({ ...linear(options), slices: slicesIn(definition, options) }),
+    order: (worker, options) => oneFOneBOrder(worker, options, slicesIn(definition, options)),
   });
 
 /**

@@ -7,11 +7,11 @@ import {
   isEqual,
   linear,
   makerOf,
-  placeSliced,
   requireFull,
   requireOption,
   type ScheduleOptions,
   type ScheduleRule,
+  slicesIn,
   wave,
 } from "../define.ts";
 import { chunkedAction, placeRounds, roundsOfSlices } from "./one_f_one_b.ts";
@@ -55,14 +55,15 @@ export const interleavedZeroBubble = defineSchedule({
 
 /**
  * The order of a worker: `warmUp` forwards; then in turn I, a W if the worker holds `held`
- * activations, and F; after the last forward I and W in turn, then the remaining W.
+ * activations, and F; after the last forward I and W in turn, then the remaining W. There are `count`
+ * actions of each kind.
  */
 function* zeroBubbleOrder(
   worker: number,
-  options: ScheduleOptions,
-  { warmUp, held }: { warmUp: number; held: number },
+  { warmUp, held, count }: { warmUp: number; held: number; count: number },
+  slices = 1,
 ): Iterable<Action> {
-  const make = makerOf(worker, options), count = options.microBatches * (options.slices ?? 1);
+  const make = makerOf(worker, slices);
   let [forwards, inputs, weights] = [0, 0, 0];
   while (forwards < Math.min(warmUp, count)) yield make("F", forwards++);
   while (forwards < count) {
@@ -82,16 +83,19 @@ const defineH1 = (definition: Pick<ScheduleRule, "name" | "reads" | "summary">) 
     // others of one micro-batch are live on every worker. The idle time of the paper,
     // (D-1)(tF + max(0, tI - tW)), ignores that gradients leave a stage at most every tI, which matters
     // only if tI > tF and tW > tF.
-    closedForm: ({ workers, slices = 1 }, { forward, input, weight }) =>
-      formOf(workers, {
+    closedForm(options, { forward, input, weight }) {
+      const { workers } = options, slices = slicesIn(definition, options);
+      return formOf(workers, {
         idle: (workers - 1) * Math.max(forward, input, forward + input - weight) / slices,
         peak: () => (workers + slices - 1) / slices,
-      }),
+      });
+    },
     check: requireFull,
-    place: placeSliced,
+    place: (options) => ({ ...linear(options), slices: slicesIn(definition, options) }),
     order(worker, options) {
-      const held = options.workers + (options.slices ?? 1) - 1;
-      return zeroBubbleOrder(worker, options, { warmUp: held - worker, held });
+      const slices = slicesIn(definition, options), held = options.workers + slices - 1;
+      const limits = { warmUp: held - worker, held, count: options.microBatches * slices };
+      return zeroBubbleOrder(worker, limits, slices);
     },
   });
 
@@ -141,10 +145,9 @@ export const zeroBubbleH2 = defineSchedule({
     requireOption(name, "microBatches", microBatches, microBatches >= least, must);
   },
   place: linear,
-  order(worker, options) {
-    const { workers } = options;
-    const limits = { warmUp: 2 * (workers - worker) - 1, held: 2 * workers - 1 };
-    return zeroBubbleOrder(worker, options, limits);
+  order(worker, { workers, microBatches: count }) {
+    const limits = { warmUp: 2 * (workers - worker) - 1, held: 2 * workers - 1, count };
+    return zeroBubbleOrder(worker, limits);
   },
 });
 

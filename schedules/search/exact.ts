@@ -30,10 +30,10 @@ type Lane = ReturnType<typeof lanesOf>[number];
  * is proven that no order takes less; and the number of states that were looked at.
  */
 export function exactOrder(load: Workload, options: ExactOptions) {
-  const search = openSearch(load, options), { tables, limits, statesMax } = search;
+  const search = openSearch(load, options), { tables, statesMax } = search;
   visit(search, 0, 0);
   const { best: { makespan, path }, states } = search;
-  const orders = limits.map((): Action[] => []);
+  const orders = search.workers.map((): Action[] => []);
   for (const code of path ?? []) orders[tables.workers[code]!]?.push(tables.actionOf(code));
   return { orders: path && orders, makespan, isProven: states < statesMax, states };
 }
@@ -42,22 +42,18 @@ type Search = ReturnType<typeof openSearch>;
 
 /** Returns the state of a search before its first action. */
 function openSearch(load: Workload, { limits, below, states }: ExactOptions) {
-  const tables = actionTables(load), lanes = lanesOf(tables), zeros = () => limits.map(() => 0);
+  const tables = actionTables(load), lanes = lanesOf(tables);
   const stateCount = lanes.reduce((all, { codes }) => all * (codes.length + 1), 1);
   const search = {
     tables,
     lanes,
-    limits,
     statesMax: states,
     /** For each lane, the number of its actions that have run. */
     counts: lanes.map(() => 0),
     /** When each action ended; -1 before. */
     ends: new Float64Array(tables.durations.length).fill(-1),
-    free: zeros(),
-    live: zeros(),
-    /** For each worker, the remaining work, and that without W. */
-    left: zeros(),
-    leftBefore: zeros(),
+    /** Each worker, with its remaining work, and that without W. */
+    workers: limits.map((limit) => ({ limit, free: 0, live: 0, left: 0, leftBefore: 0 })),
     path: [] as number[],
     /** True if inputs come over skip edges, long before those of the chain. */
     hasSkips: load.edges !== undefined,
@@ -71,15 +67,15 @@ function openSearch(load: Workload, { limits, below, states }: ExactOptions) {
 }
 
 function addLeft(search: Search, { worker, duration, kind }: Lane, count: number): void {
-  search.left[worker]! += count * duration;
-  if (kind === SPLIT.W) return;
-  search.leftBefore[worker]! += count * duration;
+  const own = search.workers[worker]!;
+  own.left += count * duration;
+  if (kind !== SPLIT.W) own.leftBefore += count * duration;
 }
 
 /** Tries all continuations of the path with starts from `time` on. */
 function visit(search: Search, time: number, state: number): void {
   if (search.path.length === search.tables.durations.length) {
-    const makespan = Math.max(...search.free);
+    const makespan = Math.max(...search.workers.map(({ free }) => free));
     search.best = { makespan, path: search.path.slice() };
     return;
   }
@@ -89,7 +85,8 @@ function visit(search: Search, time: number, state: number): void {
   if (isKnown(search, time, state)) return;
   const next: [start: number, lane: number][] = [];
   search.lanes.forEach((lane, i) => {
-    const start = Math.max(time, search.free[lane.worker]!, arrivalOf(search, lane, i));
+    const { free } = search.workers[lane.worker]!;
+    const start = Math.max(time, free, arrivalOf(search, lane, i));
     if (start < Infinity) next.push([start, i]);
   });
   next.sort(([a, i], [b, j]) => a - b || i - j);
@@ -100,8 +97,7 @@ function visit(search: Search, time: number, state: number): void {
 function arrivalOf(search: Search, { codes, worker, kind }: Lane, i: number): number {
   const code = codes[search.counts[i]!];
   if (code === undefined) return Infinity;
-  const isFull = kind === SPLIT.F &&
-    search.live[worker]! >= search.limits[worker]!;
+  const { live, limit } = search.workers[worker]!, isFull = kind === SPLIT.F && live >= limit;
   return isFull ? Infinity : inputAt(search.tables, code, search.ends);
 }
 
@@ -118,21 +114,20 @@ function knownInputAt(search: Search, code: number): number {
 }
 
 function follow(search: Search, start: number, i: number, state: number): void {
-  const lane = search.lanes[i]!, { worker, duration, kind } = lane;
-  const count = search.counts[i]!, code = lane.codes[count]!;
-  const free = search.free[worker]!;
+  const lane = search.lanes[i]!, { duration, kind } = lane, worker = search.workers[lane.worker]!;
+  const count = search.counts[i]!, code = lane.codes[count]!, { free } = worker;
   const lives = kind === SPLIT.F ? 1 : kind === SPLIT.W ? -1 : 0;
   search.counts[i] = count + 1;
   search.ends[code] = start + duration;
-  search.free[worker] = start + duration;
-  search.live[worker]! += lives;
+  worker.free = start + duration;
+  worker.live += lives;
   addLeft(search, lane, -1);
   search.path.push(code);
   visit(search, start, state + lane.unit);
   search.path.pop();
   addLeft(search, lane, 1);
-  search.live[worker]! -= lives;
-  search.free[worker] = free;
+  worker.live -= lives;
+  worker.free = free;
   search.ends[code] = -1;
   search.counts[i] = count;
 }
@@ -140,24 +135,21 @@ function follow(search: Search, start: number, i: number, state: number): void {
 /** A lower bound of the makespan of all continuations. */
 function boundOf(search: Search, time: number): number {
   let bound = 0;
-  const least = search.limits.map(() => Infinity);
+  const least = search.workers.map(() => Infinity);
   search.lanes.forEach((lane, i) => {
     const left = lane.codes.length - search.counts[i]!;
     if (left === 0) return;
     const { worker, kind, after } = lane;
     const input = inputAt(search.tables, lane.codes[search.counts[i]!]!, search.ends);
-    const start = Math.max(time, search.free[worker]!, input === Infinity ? 0 : input);
+    const { free } = search.workers[worker]!;
+    const start = Math.max(time, free, input === Infinity ? 0 : input);
     bound = Math.max(bound, start + left * lane.duration + after);
     if (kind !== SPLIT.W) least[worker] = Math.min(least[worker]!, after);
   });
-  for (let worker = 0; worker < search.free.length; worker++) {
-    const free = search.free[worker]!, start = Math.max(time, free);
-    const left = search.left[worker]!;
+  for (const [worker, { free, left, leftBefore }] of search.workers.entries()) {
+    const start = Math.max(time, free), tail = least[worker]!;
     bound = Math.max(bound, left > DUST ? start + left : free);
-    const tail = least[worker]!;
-    if (tail < Infinity) {
-      bound = Math.max(bound, start + search.leftBefore[worker]! + tail);
-    }
+    if (tail < Infinity) bound = Math.max(bound, start + leftBefore + tail);
   }
   return bound;
 }
@@ -173,7 +165,7 @@ function isKnown(search: Search, time: number, state: number): boolean {
 
 /** The time at which each worker is free, and each unused input arrives. */
 function timesOf(search: Search, time: number): Float64Array {
-  const times = search.free.map((free) => Math.max(time, free));
+  const times = search.workers.map(({ free }) => Math.max(time, free));
   search.lanes.forEach(({ codes, worker, kind }, i) => {
     if (kind === SPLIT.W) return; // its I ran on the same worker
     for (let next = search.counts[i]!; next < codes.length; next++) {

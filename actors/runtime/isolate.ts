@@ -317,12 +317,6 @@ export function subscribe(isolate: Isolate, subscription: Subscription | undefin
   for (const number of below) post(isolate, number, { kind: "subscribe", subscription });
 }
 
-/** Sends the subscription to a new isolate. */
-export function sendSubscription(isolate: Isolate, number: number): void {
-  const { subscription } = isolate;
-  if (subscription) post(isolate, number, { kind: "subscribe", subscription });
-}
-
 /** Reports a dead letter, with a copy of its message if there is a subscriber. */
 export function reportDeadLetter(isolate: Isolate, letter: DeadLetter, message: unknown): void {
   const { env: { onDeadLetter }, subscription } = isolate;

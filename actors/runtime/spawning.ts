@@ -15,7 +15,7 @@ import {
   type SpawnOptions,
 } from "./context.ts";
 import { describeFailure } from "./failure.ts";
-import { type Isolate, schedule, sendMessage, sendSubscription } from "./isolate.ts";
+import { type Isolate, post, schedule, sendMessage } from "./isolate.ts";
 import {
   allReduce,
   external,
@@ -206,7 +206,8 @@ export function spawn<T extends Message>(
     if (!isCloneError(error)) throw error;
     throw new TypeError(`${cannot} init must be structured-cloneable, received ${error.message}`);
   }
-  if (elsewhere) sendSubscription(isolate, ref.isolate);
+  const { subscription } = isolate;
+  if (elsewhere && subscription) post(isolate, ref.isolate, { kind: "subscribe", subscription });
   isolate.ids.set(id, keyOf(ref));
   parent.children.set(keyOf(ref), { ref });
   return ref;

@@ -125,7 +125,8 @@ function begin(isolate: Isolate, actor: Actor, envelope: PendingMessage["envelop
   if (timerKey !== undefined) actor.timers.delete(timerKey);
   const { handlers } = actor, type = Object.hasOwn(handlers, message.type) ? message.type : OTHERS;
   if (!envelope.run && !handlers[type]) {
-    const why = unknownType(actor);
+    const known = Object.keys(handlers).join(", ");
+    const why = `its type must be one that "${actor.ref.id}" has a handler for (${known})`;
     // Its sender does not vouch for it, so it must not fail the actor.
     if (envelope.receipt) {
       refuse(isolate, actor, step, why);
@@ -156,11 +157,6 @@ export function refuse(isolate: Isolate, actor: Actor, step: HandlingStep, why: 
   step.isRefused = true;
   const letter = { from, to: actor.ref, message, replyTo };
   rejectMessage(isolate, letter, "malformed", undefined, { status: "unsent", why });
-}
-
-function unknownType({ ref, handlers }: Actor): string {
-  const known = Object.keys(handlers).join(", ");
-  return `its type must be one that "${ref.id}" has a handler for (${known})`;
 }
 
 /** Notes the end of the handler. The step ends when all its questions are answered. */

@@ -84,11 +84,10 @@ export function longestBubbles(analysis: Analysis): string[] {
     }
     all.sort((a, b) => (b.end - b.start) - (a.end - a.start)).splice(LONGEST_BUBBLES);
   }
-  return all.map(({ worker, start, end, before, waitsFor }) => {
-    const names = before && waitsFor && [formatAction(before), formatAction(waitsFor)];
-    return `worker ${worker} is idle from ${tidy(start)} to ${tidy(end)}: ` +
-      `${names?.[0]} waits for ${names?.[1]}`;
-  });
+  return all.map(({ worker, start, end, before, waitsFor }) =>
+    `worker ${worker} is idle from ${tidy(start)} to ${tidy(end)}: ` +
+    `${formatAction(before!)} waits for ${formatAction(waitsFor!)}`
+  );
 }
 
 /** Schedules compared under the same options. */

@@ -89,7 +89,9 @@ export class Digest {
       case "number":
         return this.number(value);
       case "string":
-        return this.word(3).text(value.startsWith("file:") ? fileName(value) : value);
+        // Of a file only its name, because its folder differs between machines.
+        return this.word(3)
+          .text(value.startsWith("file:") ? value.slice(value.lastIndexOf("/")) : value);
       case "boolean":
         return this.word(value ? 4 : 5);
       case "undefined":
@@ -156,11 +158,6 @@ export class Digest {
   toString(): string {
     return this.lanes().map((lane) => (lane >>> 0).toString(16).padStart(8, "0")).join("");
   }
-}
-
-/** Returns the name of a file, because its folder differs between machines. */
-function fileName(url: string): string {
-  return url.slice(url.lastIndexOf("/"));
 }
 
 /**

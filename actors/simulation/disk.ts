@@ -111,7 +111,9 @@ class DiskImage {
         const { changes } = pending;
         const hasSurvived = survivors(pending).length > 0;
         const isOpen = changes.every(({ folder, name }) => !lost.get(folder)?.has(name));
-        if (hasSurvived && isOpen && changes.every(isPossible)) settle(pending);
+        // The durable name must be the one before the change.
+        const isPossible = changes.every((one) => one.folder.durable.get(one.name) === one.before);
+        if (hasSurvived && isOpen && isPossible) settle(pending);
         else changes.forEach(lose);
       }
     }
@@ -168,11 +170,6 @@ function settle(pending: Pending): void {
     const { file, at, bytes } = pending;
     if (bytes.length > 0) file.durable = written(file.durable, at, bytes);
   }
-}
-
-/** Returns whether the durable name is the one before the change. */
-function isPossible({ folder, name, before }: NameChange): boolean {
-  return folder.durable.get(name) === before;
 }
 
 /** Resets a node and its descendants to their durable state. */

@@ -67,10 +67,13 @@ export function levelsOf(schedule: ListedSchedule, sizeOf: SizeOf): SkipLevels[]
   const routes = stageRoutes(schedule.stages, schedule.edges);
   if (routes === undefined) return undefined;
   const { lists, placement } = schedule, freed = freedBy(routes, sizeOf);
+  // It would take too long to simulate each worker as the slowest.
+  const parts = lists.reduce((sum, { partCount }) => sum + partCount, 0);
+  const isTooLarge = lists.length * parts > PARTS_MAX;
   return lists.map((list, worker) => {
     const receives = placement[worker]!.some(({ stage }) => freed[stage]! > 0);
     if (!receives) return { come: new Float64Array(list.length), freed };
-    if (!isTooLarge(schedule)) {
+    if (!isTooLarge) {
       return { come: comeBySlowness(schedule, worker, routes, sizeOf), freed };
     }
     let all = 0;
@@ -97,11 +100,6 @@ function comeBySlowness(
   });
   let sum = 0;
   return come.map((size) => sum += size);
-}
-
-/** Returns true if it would take too long to simulate each worker as the slowest. */
-function isTooLarge({ lists }: ListedSchedule): boolean {
-  return lists.length * lists.reduce((sum, { partCount }) => sum + partCount, 0) > PARTS_MAX;
 }
 
 /** The peak of the levels of a worker. */

@@ -57,7 +57,10 @@ export function greedyOrder(workload: Workload, strategy: Strategy): Action[][] 
     for (const { worker, ready } of items) {
       touched.add(worker);
       if (ready === undefined) isBusy[worker] = false;
-      else arrive(board, worker, ready);
+      else {
+        board.arrivals[worker]?.shift();
+        (ready.kind === "F" ? board.forwards : board.backwards)[worker]?.push(ready);
+      }
     }
     if (queue.nextTime !== time) chooseFor(board, touched, time);
   }
@@ -106,11 +109,6 @@ function openBoard(load: Workload, strategy: Strategy) {
     /** The time of each output, if skip edges bring inputs that are not the last to come. */
     given: load.edges && new Float64Array(dependencies.outputCount),
   };
-}
-
-function arrive(board: Board, worker: number, ready: Action): void {
-  board.arrivals[worker]?.shift();
-  (ready.kind === "F" ? board.forwards : board.backwards)[worker]?.push(ready);
 }
 
 /** Lets workers with changes choose, in their order. */

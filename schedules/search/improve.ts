@@ -241,7 +241,9 @@ class TimedOrder {
    */
   criticalMoves(): Move[] {
     const moves: Move[] = [];
-    let code = this.#lastToEnd();
+    const lasts = this.orders.flatMap((order) => order.at(-1) ?? []);
+    // The action that ends last; -1 if there are no actions.
+    let code = lasts.reduce((a, b) => this.#ends[b]! > this.#ends[a]! ? b : a, lasts[0] ?? -1);
     while (code >= 0) {
       const input = this.#heldUpBy(code), index = this.#indices[code]!;
       if (input >= 0 || index === 0) {
@@ -265,22 +267,10 @@ class TimedOrder {
       if (gap > DUST) break;
       isFree &&= this.#mayOvertake(code, before);
       if (isFree) moves.push({ worker, from: index, to });
-      if (to < index - 1 && this.#maySink(order, to, index)) {
-        moves.push({ worker, from: to, to: index });
-      }
+      const passed = order.subarray(to + 1, index + 1);
+      const maySink = to < index - 1 && passed.every((one) => this.#mayOvertake(one, before));
+      if (maySink) moves.push({ worker, from: to, to: index });
     }
-  }
-
-  /** Returns true if an action may move behind all up to another. */
-  #maySink(order: Int32Array, from: number, to: number): boolean {
-    const passed = order.subarray(from + 1, to + 1);
-    return passed.every((code) => this.#mayOvertake(code, order[from]!));
-  }
-
-  /** Returns the action that ends last; -1 if there are no actions. */
-  #lastToEnd(): number {
-    const lasts = this.orders.flatMap((order) => order.at(-1) ?? []);
-    return lasts.reduce((a, b) => this.#ends[b]! > this.#ends[a]! ? b : a, lasts[0] ?? -1);
   }
 
   /** Returns true if an action may overtake another: of another copy, or of an independent kind. */

@@ -4,10 +4,10 @@
  * @module
  */
 
-import { posix, resolve } from "node:path";
+import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { suggest } from "../options/option.ts";
-import { hashModule } from "../sandbox/modules.ts";
+import { hashModule, nameIn } from "../sandbox/modules.ts";
 import type { SandboxOptions } from "../sandbox/host.ts";
 import {
   checkName,
@@ -230,7 +230,7 @@ export async function prepareComponent(
   const path = fileToEdit(folder), { integrity, lock } = hashed, from = pinnedSpecifier(hashed);
   const more = { ...exported !== undefined && { export: exported } };
   const entry: Entry = {
-    from: from.startsWith("file:") ? relativeTo(path, from) : from,
+    from: nameIn(from, pathToFileURL(path).href),
     ...kind !== "actor" && { kind },
     ...more,
     integrity,
@@ -247,13 +247,6 @@ export async function prepareComponent(
       await editEntry(path, name, entry);
     },
   };
-}
-
-/** Returns a URL relative to a file, as an entry has it. */
-function relativeTo(path: string, url: string): string {
-  const folder = posix.dirname(pathToFileURL(path).pathname);
-  const relative = posix.relative(folder, new URL(url).pathname);
-  return relative.startsWith("../") ? relative : `./${relative}`;
 }
 
 /**

@@ -168,7 +168,8 @@ async function lineOf({ specifier, local }: GraphModule, root: string): Promise<
   return `${name} ${createHash("sha256").update(text).digest("hex")}\n`;
 }
 
-function nameIn(specifier: string, root: string): string {
+/** Returns the path of a file from the folder of another; any other specifier as it is. */
+export function nameIn(specifier: string, root: string): string {
   if (!specifier.startsWith("file:") || !root.startsWith("file:")) return specifier;
   const path = posix.relative(posix.dirname(new URL(root).pathname), new URL(specifier).pathname);
   return path.startsWith("../") ? path : `./${path}`;

@@ -223,12 +223,8 @@ function textComponent(
       checkTokens(all, options.vocab ?? tokenizer.vocabularySize);
       if (lengths) {
         const samples = Math.floor(0.9 * lengths.length / (options.arePairs ? 2 : 1));
-        assertInput(
-          samples > 0,
-          "hold documents out",
-          "there must be at least two",
-          lengths.length,
-        );
+        const must = "there must be at least two";
+        assertInput(samples > 0, "hold documents out", must, lengths.length);
         const order = shuffledOrder(samples, seed);
         return openDocuments(tokenizer, { tokens: all, lengths }, samples, { order }, options);
       }

@@ -156,11 +156,10 @@ export type Check<T> = (value: T) => string | undefined;
  * @throws {TypeError} when a schema refers to nothing.
  */
 export function validateMessages(cannot: string, owner: string, schemas: Schemas): Check<Message> {
-  const checks = new Map(
-    Object.entries(schemas).map((
-      [type, schema],
-    ) => [type, validate(`${cannot}: the schema of "${type}"`, owner, schema)]),
-  );
+  const checks = new Map<string, Check<unknown>>();
+  for (const [type, schema] of Object.entries(schemas)) {
+    checks.set(type, validate(`${cannot}: the schema of "${type}"`, owner, schema));
+  }
   return ({ type, ...fields }) => {
     const known = [...checks.keys()].join(", ") || "none";
     const unknown = () => `its type must be one that "${owner}" lists (${known})`.slice(0, WHY_MAX);

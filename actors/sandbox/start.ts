@@ -80,10 +80,8 @@ export interface SandboxModule {
  */
 export function grantsOf(cannot: string, permissions: Permissions): Grants {
   for (const [name, value] of Object.entries(permissions)) {
-    if (!Object.hasOwn(KINDS, name)) {
-      const known = Object.keys(KINDS).join(", ");
-      throw new TypeError(`${cannot}: its permissions must be of ${known}, received ${name}`);
-    }
+    const must = `${cannot}: its permissions must be of ${Object.keys(KINDS).join(", ")}`;
+    assertInput(Object.hasOwn(KINDS, name), must, name, TypeError);
     const isList = Array.isArray(value) && value.every((one) => typeof one === "string" && one);
     if (value === undefined || typeof value === "boolean" || isList) continue;
     throw new TypeError(
@@ -456,12 +454,10 @@ function writeLine(line: string): void {
  * a core until the program ends, and it can print.
  */
 const openWorker: Open = ({ graph, names, grants: permissions }, receive, fail) => {
-  const lack = lackOfWorkers();
-  const why = lack ??
-    (names.length > 0
-      ? `its configuration must define no names of imports, received ${names}`
-      : undefined);
-  if (why) throw new TypeError(`Cannot load ${graph.specifier} in a worker: ${why}`);
+  const lack = lackOfWorkers(), cannot = `Cannot load ${graph.specifier} in a worker`;
+  if (lack) throw new TypeError(`${cannot}: ${lack}`);
+  const must = `${cannot}: its configuration must define no names of imports`;
+  assertInput(names.length === 0, must, names, TypeError);
   // Deno's types lack unstable options.
   const worker = new Worker(
     GUEST,

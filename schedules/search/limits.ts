@@ -72,7 +72,9 @@ const STAGES_MAX = 6;
  */
 export function chunkCounts({ workers, chunks, costs = {} }: ScheduleOptions): number[] {
   if (chunks !== undefined) return [chunks];
-  const lengths = sliceCounts(costs);
+  // Costs of skip edges have no slices.
+  const { skip: _, ...bySlice } = costs;
+  const lengths = Object.values(bySlice).flatMap((one) => Array.isArray(one) ? [one.length] : []);
   if (lengths.length === 0) return [1, 2];
   const counts = Array.from({ length: CHUNKS_MAX }, (_, i) => i + 1);
   return counts.filter((count) => lengths.every((length) => length % (workers * count) === 0));
@@ -82,11 +84,6 @@ export function chunkCounts({ workers, chunks, costs = {} }: ScheduleOptions): n
 export function waveCounts(options: ScheduleOptions): number[] {
   if (options.waves !== undefined) return [options.waves];
   return chunkCounts(options).filter((count) => count % 2 === 0).map((count) => count / 2);
-}
-
-/** The number of slices of each cost that is given by slice. Costs of skip edges have none. */
-function sliceCounts({ skip: _, ...costs }: Costs): number[] {
-  return Object.values(costs).flatMap((cost) => Array.isArray(cost) ? [cost.length] : []);
 }
 
 /** The regular placements: in a line, in loops, in waves, in both directions. */

@@ -276,22 +276,48 @@ function take(actor: Actor, envelope: Envelope): PendingMessage {
   return { actor, envelope };
 }
 
-/** Picks in FIFO order among the first envelopes of all actors. Outdated entries are dropped when
- * they come first, so entries are never searched for. */
+/** Picks in FIFO order with a binary heap of the first envelopes of all actors. Outdated entries
+ * are dropped when they reach the top, so entries are never searched for. */
 export function fifoPicker(): Picker {
-  const queue: (Ranked & PendingMessage)[] = [];
+  const heap: { rank: number; actor: Actor; envelope: Envelope }[] = [];
+
+  function push(entry: (typeof heap)[number]): void {
+    let index = heap.push(entry) - 1;
+    while (index > 0) {
+      const parent = (index - 1) >> 1;
+      if (heap[parent]!.rank <= entry.rank) break;
+      heap[index] = heap[parent]!;
+      index = parent;
+    }
+    heap[index] = entry;
+  }
+
+  function pop(): (typeof heap)[number] | undefined {
+    const top = heap[0], last = heap.pop();
+    if (heap.length === 0 || !last) return last;
+    let index = 0;
+    for (let child = 1; child < heap.length; child = 2 * index + 1) {
+      if (child + 1 < heap.length && heap[child + 1]!.rank < heap[child]!.rank) child++;
+      if (heap[child]!.rank >= last.rank) break;
+      heap[index] = heap[child]!;
+      index = child;
+    }
+    heap[index] = last;
+    return top;
+  }
+
   return {
     changed(actor) {
       const envelope = headOf(actor);
       if (!envelope || actor.offered === envelope) return;
       actor.offered = envelope;
-      insert(queue, { rank: rank(envelope), actor, envelope });
+      push({ rank: rank(envelope), actor, envelope });
     },
     get hasChanged() {
-      return queue.length > 0;
+      return heap.length > 0;
     },
     next() {
-      for (let top = queue.shift(); top; top = queue.shift()) {
+      for (let top = pop(); top; top = pop()) {
         const { actor, envelope } = top;
         if (actor.offered === envelope) actor.offered = undefined;
         if (headOf(actor) === envelope) return take(actor, envelope);
@@ -305,13 +331,9 @@ export function fifoPicker(): Picker {
  * the first in FIFO order. */
 export type Offers = "by-sender" | "by-arrival";
 
-/** An entry of a queue in the order of its ranks. */
-interface Ranked {
-  readonly rank: number;
-}
-
 /** A candidate, with its envelope and rank. */
-interface Offer extends Candidate, Ranked {
+interface Offer extends Candidate {
+  readonly rank: number;
   readonly work: PendingMessage;
 }
 
@@ -369,13 +391,9 @@ function offerOf(actor: Actor, envelope: Envelope): Offer {
   return { actor: actor.ref.id, lane, from: from.id, type, seq, nth, rank: rank(envelope), work };
 }
 
-/** Inserts an entry by rank. */
-function insert<R extends Ranked>(queue: R[], entry: R): void {
-  let index = 0;
-  for (let end = queue.length; index < end;) {
-    const middle = (index + end) >> 1;
-    if (queue[middle]!.rank < entry.rank) index = middle + 1;
-    else end = middle;
-  }
-  queue.splice(index, 0, entry);
+/** Inserts an offer by rank. New offers are usually near the end. */
+function insert(offers: Offer[], offer: Offer): void {
+  let index = offers.length;
+  while (index > 0 && offers[index - 1]!.rank > offer.rank) index--;
+  offers.splice(index, 0, offer);
 }

@@ -249,7 +249,8 @@ export async function readTrainFlags(
 ): Promise<TrainRequest> {
   const { config, args } = withConfig(typed);
   const asIs = parseFlags(args, TRAIN_FLAGS);
-  checkTogether(asIs);
+  const names = Object.keys(config?.checkpoint ? rawArguments(typed, TRAIN_FLAGS).flags : asIs);
+  checkTogether(asIs, names);
   checkWrittenFiles(asIs);
   const files = await readDataFiles(asIs, printError);
   const resume = asIs.resume === undefined ? undefined : runToResume(asIs.resume);
@@ -297,7 +298,7 @@ export async function readTrainFlags(
   return {
     args: [...args, ...Object.entries(first).map(([name, value]) => `--${name}=${value}`)],
     typed,
-    given: Object.keys(config?.checkpoint ? rawArguments(typed, TRAIN_FLAGS).flags : given),
+    given: names,
     flags,
     files,
     tokenizer,
@@ -334,6 +335,9 @@ function mailboxOf(flags: TrainFlags) {
   return choice && { ...choice, told: `message-driven: ${choice.told}` };
 }
 
+/** Flags of message-driven that `--schedule auto` decides. */
+const DECIDED = ["order", "chunks", "activation-limit", "pipeline-limit"] as const;
+
 /** Flags that `--schedule auto` chooses. */
 const CHOSEN = ["schedule", "order", "chunks", "activation-limit", "jitter"];
 
@@ -352,21 +356,34 @@ function choicesOf(flags: TrainFlags, kept: KeptRun | undefined): readonly Sched
   return rankSchedules(flags, { workers, microBatches }, costsOf(flags));
 }
 
-/** Refuses flags that exclude each other. */
-function checkTogether(given: GivenTrainFlags): void {
-  const { text, tokens, trace, model } = given,
-    hasBoth = text !== undefined && tokens !== undefined;
+/** Flags that change nothing without another one. */
+const NEEDED = {
+  "token-lengths": "tokens",
+  "trace-steps": "trace",
+  "journal-messages": "journal",
+  "journal-full": "journal",
+  "dashboard-stay": "dashboard",
+  "dashboard-port": "dashboard",
+} as const;
+
+/**
+ * Refuses flags that exclude each other, or have no effect without another one.
+ *
+ * @param names The flags of the user; a checkpoint keeps flags of files without the files.
+ */
+function checkTogether(given: GivenTrainFlags, names: readonly string[]): void {
+  const { text, tokens, model } = given, hasBoth = text !== undefined && tokens !== undefined;
   ensure(!hasBoth, "train", "the data must come from one file", "--text and --tokens");
-  const hasTokens = tokens !== undefined || given["token-lengths"] === undefined;
-  ensure(hasTokens, "train", "--tokens must name the file that --token-lengths is of");
-  const hasTrace = trace !== undefined || !given["trace-steps"];
-  ensure(hasTrace, "trace", "--trace must name the file for --trace-steps");
+  for (const [flag, needed] of Object.entries(NEEDED)) {
+    const isRead = given[needed] !== undefined || !names.includes(flag);
+    ensure(isRead, `use --${flag}`, `--${needed} must be given with it`);
+  }
   const own = (Object.keys(ONNX_FLAGS) as (keyof typeof ONNX_FLAGS)[]).find((flag) => given[flag]);
   const mustBeOnnx = "--model must name an ONNX file, which ends in .onnx";
   ensure(own === undefined || isOnnxFile(model), `use --${own}`, mustBeOnnx, model);
-  const lone = (["dashboard-stay", "dashboard-port"] as const).find((flag) => given[flag]);
-  const isShown = lone === undefined || given.dashboard === true;
-  ensure(isShown, "show a dashboard", `--dashboard must be given with --${lone}`);
+  const decided = given.schedule === "auto" && DECIDED.find((flag) => names.includes(flag));
+  const must = `--${decided} must be left out, as --schedule auto chooses it`;
+  ensure(!decided, "choose a schedule", must, `${given[decided || "order"]}`);
 }
 
 /** Flags with the tokenizer that was found; no path is remembered among them. */

@@ -251,6 +251,9 @@ function timelineOf(
   return openTimeline({ path, steps, goesOnAfter, announce: printError });
 }
 
+/** Flags of checkpoints, which need a folder. */
+const SAVING = ["keep-best", "checkpoint-every", "keep"];
+
 function optionsOf(
   request: TrainRequest,
   task: Task,
@@ -263,8 +266,9 @@ function optionsOf(
   const must = "--eval-every must be left out, because it has no held-out data";
   ensure(!every || heldOut, `evaluate on ${name}`, must, every);
   if (!every) refuseWithoutEvaluations(flags, heldOut ? undefined : name);
-  const isPlaced = !flags["keep-best"] || directory !== undefined;
-  ensure(isPlaced, "use --keep-best", "--out must name the folder of checkpoints");
+  const kept = SAVING.find((name) => request.given.includes(name));
+  const isPlaced = !kept || directory !== undefined;
+  ensure(isPlaced, `use --${kept}`, "--out must name the folder of checkpoints");
   const config = checkpointConfig(request, task.config, keptComponents(parts));
   return {
     ...runOptions(request, parts, TRAIN_MODULE),
@@ -289,11 +293,11 @@ function optionsOf(
 
 /** Refuses flags that need evaluations if the run has none. */
 function refuseWithoutEvaluations(flags: TrainFlags, data: string | undefined): void {
-  const flag = flags["keep-best"] ? "keep-best" : "patience";
+  const flag = (["keep-best", "eval-ema", "patience"] as const).find((name) => flags[name]);
   const how = data === undefined
     ? "--eval-every must say when held-out data is evaluated"
     : `the data must have held-out data, and ${data} has none`;
-  ensure(flags[flag] === undefined, `use --${flag}`, how);
+  ensure(flag === undefined, `use --${flag}`, how);
 }
 
 /** Prints the events of a run. Disposing restores the terminal. */

@@ -84,7 +84,8 @@ folderTest("the flags of a file are checked as if they were typed", async (folde
 folderTest("the configuration of a checkpoint gives the same run again", async (folder) => {
   const tokens = await writeTokens(folder, someTokens(3000));
   const run = words`${TINY} --schedule 1f1b --runtime local --emulate-link 1,50 --clip 1 --tie
-    --lr 0.01 --steps 3 --seed 5 --tokens ${tokens}`;
+    --lr 0.01 --steps 3 --seed 5 --tokens ${tokens} --trace ${join(folder, "trace.json")}
+    --trace-steps 2 --journal-full stop --journal ${join(folder, "journal")}`;
   const { lines, last } = await trainHere([...run, "--out", join(folder, "run")]);
   const config = join(String(last.checkpoint), "config.json");
   const args = ["--config", config, "--tokens", tokens];

@@ -72,6 +72,9 @@ export function compileJobs(
     variants[variantOf[i]!]!.parameters.filter((one) => isLora(one.name))
       .map((one) => ({ ...one, name: jobParameter(name, one.name) }))
   );
+  const fixed = parameters.find(({ isFrozen }) => isFrozen)?.name;
+  const must = "no group may freeze a part of an adapter, as jobs share all frozen weights";
+  assertInput(fixed === undefined, "train jobs", must, fixed);
   const model: ModelProgram = {
     ...first.model,
     parameters: [...first.model.parameters.filter(({ name }) => !isLora(name)), ...parameters],

@@ -58,6 +58,13 @@ const JOBS: typeof REFUSED = [
     { jobs: [{ ...JOB, lora: { rank: 1, target: ["none"] } }] },
     'RangeError: …each target of lora must be the end of the name of a dense layer, received "none"',
   ],
+  [
+    {
+      jobs: [{ ...JOB, lora: { rank: 1, target: ["b"] } }],
+      optimizer: { groups: [{ match: "*lora_A*", frozen: true }] },
+    },
+    "RangeError: …no group may freeze a part of an adapter, as jobs share all frozen weights, received one/b.lora_A.weight",
+  ],
 ];
 
 /** The same for options that JSON cannot express. */

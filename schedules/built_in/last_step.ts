@@ -8,8 +8,9 @@ import {
   type ScheduleDefinition,
   type ScheduleOptions,
 } from "../define.ts";
+import { recomputedStages } from "../analysis/recomputation.ts";
 import { assertInput, ifServed } from "../errors.ts";
-import { followedBy, type Schedule, withEdges, withOrders } from "../schedule.ts";
+import { followedBy, type Schedule, splitsBackward, withEdges, withOrders } from "../schedule.ts";
 import { greedyOrder } from "../search/greedy.ts";
 import { workloadOf } from "../search/limits.ts";
 import { findSchedule, scheduleNames } from "./registry.ts";
@@ -58,7 +59,8 @@ export function smallerSchedule(
   const known = definition ?? (scheduleNames().includes(name) ? findSchedule(name) : undefined);
   const same = known && sameByDefinition(schedule, options, microBatches, known);
   const like = same && edges ? withEdges(same, edges) : same;
-  const made = like ?? oneFOneBOn(schedule, microBatches), { lists } = made;
+  const isServed = like && areActionsOf(schedule, like);
+  const made = isServed ? like : oneFOneBOn(schedule, microBatches, same), { lists } = made;
   return listPolicy && lists ? followedBy({ ...made, lists }, listPolicy) : made;
 }
 
@@ -78,13 +80,19 @@ function sameByDefinition(
   return isSame ? Object.freeze({ ...made, name: schedule.name }) : undefined;
 }
 
+/** Returns whether stages for a schedule can run another one: they split backwards, and recompute. */
+const areActionsOf = (schedule: Schedule, other: Schedule): boolean =>
+  (splitsBackward(schedule) || !splitsBackward(other)) &&
+  recomputedStages(other).isSubsetOf(recomputedStages(schedule));
+
 const placementKey = ({ placement }: Schedule) =>
   JSON.stringify(placement.map((held) => held.map(({ stage, pipeline }) => [stage, pipeline])));
 
-function oneFOneBOn(schedule: Schedule, microBatches: number): Schedule {
+/** @param same The schedule by the same definition, if there is one: the pipelines are those of it. */
+function oneFOneBOn(schedule: Schedule, microBatches: number, same?: Schedule): Schedule {
   const { placement, stages } = schedule;
   const pipelines = 1 + Math.max(...placement.flat().map(({ pipeline }) => pipeline));
-  const pipelineOf = Array.from(
+  const pipelineOf = same?.pipelineOf ?? Array.from(
     { length: pipelines },
     (_, pipeline) => new Array<number>(evenShare(microBatches, pipelines, pipeline)).fill(pipeline),
   ).flat();

@@ -11,6 +11,7 @@ import {
   validate,
   withLists,
   withPolicy,
+  withRecomputation,
 } from "../../schedules/mod.ts";
 import { atAnyPace, FOUR, inWords, made, propertyTest, refuses, servedCases } from "./cases.ts";
 
@@ -109,6 +110,27 @@ Deno.test("a user's schedule has a smaller schedule as well", () => {
   assert.equal(own.name, "mine"); // its definition serves four, as nobody else could know
   const same = mine.create(options);
   assert.equal(smallerSchedule(same, options, 8), same);
+});
+
+Deno.test("a smaller schedule splits and recomputes only what the whole one does, on its pipelines", () => {
+  const whole = { workers: 2, microBatches: 4 }, size = { ...whole, microBatches: 3 };
+  const oneFOneB = createSchedule("1f1b", size).lists!.map(String);
+  const others = [createSchedule("zb-h1", size), withRecomputation(createSchedule("1f1b", size))];
+  for (const { lists } of others) {
+    const mine = defineSchedule({
+      name: "mine",
+      summary: "another one for three micro-batches",
+      place: (options) => looped({ ...options, chunks: 1 }),
+      order: (worker, options) =>
+        (options.microBatches === 3 ? lists : createSchedule("1f1b", options).lists)![worker]!,
+    });
+    const smaller = smallerSchedule(mine.create(whole), whole, 3, mine);
+    assert.deepEqual(smaller.lists!.map(String), oneFOneB);
+  }
+  const options = { ...whole, activationLimit: 4, weightLimit: 2 };
+  const { pipelineOf, lists } = smallerSchedule(createSchedule("search", options), options, 3);
+  assert.deepEqual(pipelineOf, [0, 1, 0]);
+  assert.doesNotMatch(String(lists), /W/);
 });
 
 Deno.test("an invalid number of micro-batches is refused", () => {

@@ -251,9 +251,6 @@ function timelineOf(
   return openTimeline({ path, steps, goesOnAfter, announce: printError });
 }
 
-/** Flags of checkpoints, which need a folder. */
-const SAVING = ["keep-best", "checkpoint-every", "keep"];
-
 function optionsOf(
   request: TrainRequest,
   task: Task,
@@ -266,9 +263,8 @@ function optionsOf(
   const must = "--eval-every must be left out, because it has no held-out data";
   ensure(!every || heldOut, `evaluate on ${name}`, must, every);
   if (!every) refuseWithoutEvaluations(flags, heldOut ? undefined : name);
-  const kept = SAVING.find((name) => request.given.includes(name));
-  const isPlaced = !kept || directory !== undefined;
-  ensure(isPlaced, `use --${kept}`, "--out must name the folder of checkpoints");
+  const isPlaced = !flags["keep-best"] || directory !== undefined;
+  ensure(isPlaced, "use --keep-best", "--out must name the folder of checkpoints");
   const config = checkpointConfig(request, task.config, keptComponents(parts));
   return {
     ...runOptions(request, parts, TRAIN_MODULE),

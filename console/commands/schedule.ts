@@ -52,9 +52,10 @@ import type { ResultSoFar } from "../so_far.ts";
 import type { GivenFlags } from "../flag.ts";
 import { answersItself, helpOf } from "../parse.ts";
 import { formatTrace } from "../run_files/chrome_trace.ts";
-import { count, ensure, inOneLine, quoted, writeAll, writeOutput } from "../terminal.ts";
+import { count, ensure, inOneLine, printError, quoted, writeAll, writeOutput } from "../terminal.ts";
 import {
   choiceOf,
+  costsOfTrials,
   formatTrials,
   memoryLines,
   parseScheduleFlags,
@@ -134,7 +135,10 @@ export function printSchedule(
     soFar,
   });
   if (out === undefined) writeAll(Deno.stdout, text);
-  else writeOutput(out, text);
+  else {
+    writeOutput(out, text);
+    printError(`Wrote ${out}`);
+  }
   return 0;
 }
 
@@ -345,11 +349,12 @@ function list({ format }: ScheduleFlags): string {
 
 /** Simulates candidates and 1F1B with varying times and unequal work. */
 function jitter(flags: ScheduleFlags): string {
-  const { format, costs, asked } = flags, isSvg = format === "svg";
+  const { format, asked } = flags, isSvg = format === "svg";
   const isRecord = !isSvg && isJson("varying times", format, "grid, json or svg");
   const trials = trialsOf(flags, requiredOptions(flags));
   if (isSvg) return formatTrialsSvg(trials);
   if (!isRecord) return formatTrials(trials, asked.candidates === undefined);
+  const costs = costsOfTrials(flags);
   return JSON.stringify(trials.map((trial) => trialRecord(trial, costs))) + "\n";
 }
 

@@ -56,7 +56,15 @@ import { ensure } from "../terminal.ts";
 /** Flags that may be `auto`, and those of its trials. */
 type AutoFlags = Pick<
   GivenFlags<typeof FLAGS>,
-  "pipeline-limit" | "order" | "activation-limit" | "jitter" | "candidates" | "profile"
+  | "pipeline-limit"
+  | "order"
+  | "activation-limit"
+  | "chunks"
+  | "weight-backlog"
+  | "limit-by"
+  | "jitter"
+  | "candidates"
+  | "profile"
 >;
 
 /**
@@ -77,7 +85,9 @@ export function choiceOf(
   const flag = order === "auto" ? "--order" : "--pipeline-limit";
   const must = "the schedule must be message-driven";
   ensure(name === "message-driven", `use ${flag} auto`, must, name, RangeError);
-  const asked = { ...size, pipelineLimit, order, activationLimit };
+  const { chunks, "weight-backlog": weightBacklog, "limit-by": limitBy } = flags;
+  const limits = { pipelineLimit, activationLimit, weightBacklog, limitBy };
+  const asked = { ...size, chunks, order, ...limits };
   const options = { costs, scenarios: [scenarioOf(jitter)] };
   const trials = tryCandidates(mailboxCandidates(asked), size, options);
   const { pipelineLimit: limit, order: hint } = chooseTrial(trials).options ?? {};
@@ -139,9 +149,9 @@ function choiceText(trials: readonly Trial[]): string {
 
 /** Runs the trials that the flags ask for; without candidates, those of `auto`. */
 export function trialsOf(flags: ScheduleFlags, size: ScheduleOptions): Trial[] {
-  const { asked, costs, edges, slowWorker, draws, seed, sends, scenarios } = flags;
+  const { asked, edges, slowWorker, draws, seed, sends, scenarios } = flags;
   const { jitter = ASSUMED.jitter, "pipeline-limit": pipelineLimit = "auto" } = asked;
-  const { order = "auto", "activation-limit": activationLimit, profile } = asked;
+  const { order = "auto", "activation-limit": activationLimit } = asked;
   const { limitBy, weightBacklog } = size;
   const candidates = asked.candidates?.split(",").map((name) => {
     const candidate = readCandidate(name, size.workers, { limitBy, weightBacklog });
@@ -152,12 +162,16 @@ export function trialsOf(flags: ScheduleFlags, size: ScheduleOptions): Trial[] {
     candidates ?? mailboxCandidates({ ...size, pipelineLimit, order, activationLimit }),
     { workers: size.workers, microBatches: size.microBatches },
     {
-      costs: costsWith(profile, costs),
+      costs: costsOfTrials(flags),
       ...{ edges, slowWorker, draws, seed, sends },
       scenarios: scenarios ?? [scenarioOf(jitter)],
     },
   );
 }
+
+/** Returns the costs of the trials that the flags ask for. */
+export const costsOfTrials = ({ asked, costs }: ScheduleFlags): Costs =>
+  costsWith(asked.profile, costs);
 
 /** Returns the costs, with those of a profile if there is one. */
 const costsWith = (profile: string | undefined, costs: Costs): Costs =>
@@ -538,9 +552,7 @@ export function parseScheduleFlags(args: readonly string[]) {
   const { format = formatIn(out) ?? "grid" } = flags;
   const must = "--skip-edges must be given";
   ensure(skip === undefined || edges !== undefined, "use --skip-send", must);
-  const varying = Object.keys(VARYING_FLAGS).find((name) => flags[name as "seed"] !== undefined);
-  const here = "the command must be troupe schedule jitter";
-  ensure(varying === undefined || words[0] === "jitter", `use --${varying}`, here, words[0]);
+  refuseIgnored(words[0], flags);
   const sizes = { workers: flags.workers, microBatches: flags["micro-batches"] };
   const hasBytes = edges?.some(({ bytes }) => bytes !== undefined);
   return {
@@ -556,6 +568,38 @@ export function parseScheduleFlags(args: readonly string[]) {
     sends: flags.sends,
     seed: flags.seed,
   };
+}
+
+/** Flags that trials do not read. */
+const NOT_TRIED = [
+  ...["slices", "waves", "pipelines", "scale", "weight-limit", "recompute-ahead", "recomputation"],
+  ...Object.keys(MEMORY_FLAGS),
+];
+
+/** Flags that trials read unless another one is given. */
+const INSTEAD = {
+  candidates: ["pipeline-limit", "order", "activation-limit", "chunks"],
+  scenario: ["jitter"],
+  sends: ["send"],
+} as const;
+
+/** Refuses flags that the command would ignore. */
+function refuseIgnored(command: string | undefined, flags: GivenFlags<typeof FLAGS>): void {
+  const isGiven = (name: string) => flags[name as "seed"] !== undefined;
+  const refuse = (names: readonly string[], must: string, received: unknown = command) => {
+    const name = names.find(isGiven);
+    ensure(name === undefined, `use --${name}`, must, received);
+  };
+  if (command !== "jitter") {
+    refuse(Object.keys(VARYING_FLAGS), "the command must be troupe schedule jitter");
+    const isAuto = [flags.order, flags["pipeline-limit"]].includes("auto");
+    const must = "--order or --pipeline-limit must be auto";
+    return isAuto ? undefined : refuse(["jitter"], must);
+  }
+  refuse(NOT_TRIED, "the command must not be troupe schedule jitter");
+  for (const [other, names] of Object.entries(INSTEAD)) {
+    if (isGiven(other)) refuse(names, `--${other} must not be given`, flags[other as "seed"]);
+  }
 }
 
 /** Returns the values that are not undefined. */

@@ -406,7 +406,7 @@ export function scheduleCandidates(
 
 /**
  * The candidates for what is `auto`: limits of 1, 1 1/4, 1 1/2, 1 3/4 and 2 times the workers, at most
- * `activationLimit` and the micro-batches, and all orders.
+ * `activationLimit` and the micro-batches, and all orders that serve the other options.
  *
  * @example
  * ```ts
@@ -425,11 +425,16 @@ export function mailboxCandidates(asked: AskedMailbox): Candidate[] {
   const limits = pipelineLimit === "auto"
     ? [4, 5, 6, 7, 8].map((quarters) => Math.min(most, Math.ceil(workers * quarters / 4)))
     : [pipelineLimit];
-  const orders = order === "auto" ? MAILBOX_ORDERS : [order];
+  const { chunks, weightBacklog, limitBy } = asked;
+  const others = { activationLimit, chunks, weightBacklog, limitBy };
+  const serves = (order: MailboxOrder) =>
+    ifServed(() => messageDriven.create({ workers, microBatches, ...others, order })) !== undefined;
+  const isTried = (one: MailboxOrder) => one === "bfw" || serves(one);
+  const orders = order === "auto" ? MAILBOX_ORDERS.filter(isTried) : [order];
   return [...new Set(limits)].flatMap((limit) =>
     orders.map((order) => ({
       name: `${order}:${limit}`,
-      options: { pipelineLimit: limit, order, activationLimit },
+      options: { pipelineLimit: limit, order, ...others },
     }))
   );
 }

@@ -227,6 +227,10 @@ Deno.test("jitter shows how fast candidates are in each scenario, and auto choos
   assert.equal(lists("--pipeline-limit auto --order auto"), chosen);
   const grid = run(`message-driven ${SIZE} --pipeline-limit auto --order fifo`).text;
   assert.match(grid, /\n--pipeline-limit \d+ --order fifo: the smallest limit of 5 candidates/);
+  const whole = run(`message-driven ${SIZE} --order auto --weight-backlog 0`).text;
+  assert.match(whole, /\n--pipeline-limit 4 --order fifo: /); // bfw needs its backlog to be faster
+  const [, one, two] = record(`jitter ${SIZE} --chunks 2 --draws 1`);
+  assert.deepEqual([one.hint, two.hint, one.placement[0]], ["bf", "bfw", [0, 7]]);
   const asked = `jitter ${SIZE} --candidates fifo,bfw-v:1.5D:1,zb-v:elastic --draws 2`;
   const laws = "none,lognormal:0.3,multimodal:0.2x3";
   const records = record(`${asked} --scenario ${laws} --sends 0,0.2 --limit-by bytes`);

@@ -51,6 +51,17 @@ folderTest("plans are printed and written as JSON, with reasons", async (folder)
   assert.equal(JSON.parse(ran.split("\n")[0]!).step, 1);
 });
 
+folderTest("trials of schedules show the costs of their profile", async (folder) => {
+  const profile = (await planIn(folder)).at(-1)!, out = join(folder, "trials.json");
+  const args = "schedule jitter --workers 2 --micro-batches 2 --candidates bfw --draws 1".split(
+    " ",
+  );
+  const { stderr } = await runHere([...args, "--profile", profile, "--out", out]);
+  assert.equal(stderr, `Wrote ${out}\n`);
+  const [{ costs }] = JSON.parse(await Deno.readTextFile(out));
+  assert.deepEqual([costs.forward, costs.input > 0, costs.weight > 0], [1, true, true]);
+});
+
 folderTest("a plan with jitter has the mean of steps whose actions take longer", async (folder) => {
   const args = [...await planIn(folder), "--schedules", "1f1b", "--workers", "2", "--json"];
   const plans = (jitter: string) => printedHere(...args, "--jitter", jitter).then(JSON.parse);

@@ -67,9 +67,9 @@ function* dualOrder({ streams, toMiddle, toOutside, count }: DualWorker): Iterab
 /**
  * With F&B = tF + tB, no gain from the overlap, and tI <= tF the idle time is exactly
  * (P/2-1)(2tF + max(0, tI - tW)), which at equal durations is the published
- * (P/2-1)(F&B + B - 3W); for tI > tF, the larger of that and (P/2-1)2tI is an upper bound. With a gain
- * and equal durations the published time is that of the inner workers; the others overlap fewer
- * pairs, so they are busy for longer and idle for less.
+ * (P/2-1)(F&B + B - 3W); for tI > tF, the larger of that and (P/2-1)2tI is an upper bound. With a gain,
+ * equal durations and F&B >= tB the published time is that of the inner workers; the others overlap
+ * fewer pairs, so they are busy for longer and idle for less.
  *
  * @param gaps P/2-1, or (P-1)/2 for DualPipeV, whose 2P stages are half as large.
  */
@@ -77,7 +77,8 @@ function dualIdle(gaps: number, costs: UniformCosts): Pick<ClosedForm, "idle" | 
   const { forward, backward, input, weight, overlap } = costs;
   const published = gaps * (overlap + backward - 3 * weight);
   if (overlap !== forward + backward) {
-    return isEqual(costs) ? { idleAtMost: published } : {};
+    const isGain = overlap >= backward && overlap < forward + backward;
+    return isEqual(costs) && isGain ? { idleAtMost: published } : {};
   }
   if (input <= forward) return { idle: gaps * (2 * forward + Math.max(0, input - weight)) };
   return { idleAtMost: Math.max(published, gaps * 2 * input) };

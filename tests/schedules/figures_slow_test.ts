@@ -5,6 +5,7 @@ import {
   analyze,
   type ClosedForm,
   createSchedule,
+  findSchedule,
   scheduleDefinitions,
   type ScheduleOptions,
   type UniformCosts,
@@ -54,6 +55,11 @@ Deno.test("DualPipe has the published bubbles, also if the overlap gains time", 
   const schedule = createSchedule("dualpipe", { workers: 8, microBatches: 20 });
   assert.equal(Math.max(...analyze(schedule).idle), 6);
   assert.equal(Math.max(...analyze(schedule, { overlap: 2.5 }).idle), 4.5);
+  const { closedForm: form } = findSchedule("dualpipe");
+  for (const overlap of [1, 1.9, 2, 2.5, 4]) {
+    const costs = { ...uniform([1, 1, 1]), overlap };
+    check(`overlap ${overlap}`, analyze(schedule, costs), form!(schedule, costs));
+  }
   const uneven = analyze(schedule, { input: 1.2, weight: 0.8 });
   assert.ok(Math.abs(uneven.idle[0]! - 7.2) < 1e-9);
 });

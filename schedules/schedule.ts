@@ -216,7 +216,8 @@ export function hostTable(schedule: Schedule): Int32Array {
  * model as in {@linkcode Analysis.peakActivations}; at least, and unless given, the peak of its list.
  * @param weightBacklog Elastic: the most micro-batches of a stage whose I has run and whose W has not;
  * whole backwards of the list are then split. As the list says unless given.
- * @throws {RangeError} if the schedule has no lists, or if the limit is not a positive number.
+ * @throws {RangeError} if the schedule has no lists, the limit is not a positive number, or the
+ * backlog is not a whole number from 0.
  *
  * @example
  * ```ts
@@ -237,6 +238,9 @@ export function withPolicy(
 ): Schedule {
   const { lists } = schedule, cannot = `use the policy ${name}`;
   if (!lists) throw refusal(cannot, "the schedule must have lists", schedule.name);
+  const isCount = Number.isSafeInteger(weightBacklog) && weightBacklog! >= 0;
+  const count = "weightBacklog must be a whole number from 0";
+  assertInput(weightBacklog === undefined || isCount, cannot, count, weightBacklog);
   const policy = { name, ...weightBacklog !== undefined && { weightBacklog } };
   if (activationLimit === undefined) return followedBy({ ...schedule, lists }, policy);
   const must = "activationLimit must be a number above 0";

@@ -275,6 +275,8 @@ Deno.test("a limit of activations is in parts of the model, and at least the pea
   const message =
     "Cannot use the policy elastic: activationLimit must be a number above 0, received 0";
   refuses(() => withPolicy(schedule, "elastic", 0), message);
+  const half = /weightBacklog must be a whole number from 0, received 0.5$/;
+  refuses(() => withPolicy(schedule, "elastic", 3, 0.5), half);
 });
 
 Deno.test("the policy of lists belongs to their schedule", () => {

@@ -26,12 +26,19 @@ import {
   simulateStep,
   type Timeline,
   validate,
-  withLists,
   withPolicy,
   withRecomputation,
 } from "../../../schedules/mod.ts";
 import { hostTable } from "../../../schedules/schedule.ts";
-import { costsOf, optionsOf, OWN, type Settings, type Shared, type Side } from "./settings.ts";
+import {
+  costsOf,
+  optionsOf,
+  OWN,
+  type Settings,
+  type Shared,
+  type Side,
+  switchesOf,
+} from "./settings.ts";
 
 /** Causes of bubbles. */
 export const CAUSES = [
@@ -113,16 +120,15 @@ export function analyzeSide(
   side: Side,
   found?: (analysis: Analysis) => void,
 ): Analysis {
-  const costs = costsOf(shared), { jitter: amount, seed } = shared, { elastic } = side.switches;
+  const costs = costsOf(shared), { jitter: amount, seed } = shared, { elastic } = switchesOf(side);
   const made = makeSchedule(shared, side, found);
   if (side.timed) return analyze(made, {}, side.timed);
   const { activationLimit, weightBacklog } = side.numbers;
-  const isElastic = elastic && made.lists !== undefined;
-  if (isElastic && recomputedStages(made).size > 0) {
+  if (elastic && recomputedStages(made).size > 0) {
     throw new RangeError("Cannot follow the lists elastically: they must have no R, received some");
   }
-  const schedule = isElastic ? withPolicy(made, "elastic", activationLimit, weightBacklog) : made;
-  if (amount === 0 && !isElastic) return analyze(schedule, costs);
+  const schedule = elastic ? withPolicy(made, "elastic", activationLimit, weightBacklog) : made;
+  if (amount === 0 && !elastic) return analyze(schedule, costs);
   const step = simulateStep({
     ...modelOfCosts(schedule, costs),
     ...amount > 0 && { jitter: { law: "around", amount, seed } },
@@ -135,7 +141,7 @@ function makeSchedule(
   side: Side,
   found?: (analysis: Analysis) => void,
 ): Schedule {
-  const { schedule: name, switches: { recompute: isRecomputed = false }, csv } = side;
+  const { schedule: name, csv } = side, { recompute: isRecomputed = false } = switchesOf(side);
   if (name === OWN) {
     if (!csv) {
       throw new RangeError("Paste lists or drop a file: a row for each worker, such as 0F0,0B0");
@@ -157,7 +163,7 @@ function makeSchedule(
       { found: (one) => found(analyze({ ...one, name }, costs)) },
   });
   if (!isRecomputed || isAhead) return schedule;
-  return withRecomputation(schedule.lists ? schedule : withLists(schedule, costs));
+  return withRecomputation(schedule);
 }
 
 const both = (action: Action) => action.overlap ? [action, action.overlap] : [action];

@@ -121,9 +121,14 @@ const givenIn = ({ numbers, words }: Side) =>
 /** The state of a page without a link. */
 export const START = "a.schedule=1f1b&b.schedule=zb-h1";
 
+/** Returns the switches of a side; a message-driven schedule, which has no lists, has none. */
+export const switchesOf = ({ schedule, switches }: Side): Side["switches"] =>
+  schedule === "message-driven" ? {} : switches;
+
 /** Returns whether an option concerns a schedule: it reads it, or follows its lists elastically. */
-export function concerns({ schedule, switches }: Side, name: string): boolean {
-  const limits = switches.elastic && ["activationLimit", "weightBacklog"].includes(name);
+export function concerns(side: Side, name: string): boolean {
+  const { schedule } = side;
+  const limits = switchesOf(side).elastic && ["activationLimit", "weightBacklog"].includes(name);
   return limits || schedule !== OWN && (findSchedule(schedule).reads?.includes(name) ?? false);
 }
 
@@ -202,18 +207,19 @@ const kebab = (name: string) => name.replace(/[A-Z]/g, (letter) => `-${letter.to
 
 /** Returns the command that trains with a schedule. */
 export function trainCommand({ shared, sides }: Settings, index: number): string {
-  const side = sides[index]!, { workers, microBatches } = shared;
-  const flags = side.schedule === OWN
-    ? ["--schedule-file lists.csv"]
+  const side = sides[index]!, { workers, microBatches } = shared, isOwn = side.schedule === OWN;
+  const flags = isOwn
+    ? [`--schedule-file ${OWN}.csv`]
     : [`--schedule ${side.schedule}`, `--workers ${workers}`, `--micro-batches ${microBatches}`];
   for (const [name, value] of givenIn(side)) {
     if (concerns(side, name)) flags.push(`--${kebab(name)} ${value}`);
   }
-  if (side.schedule === "search") {
+  if (!isOwn && findSchedule(side.schedule).reads?.includes("costs")) {
     const { forward, input, weight, send } = costsOf(shared);
     flags.push(`--forward ${forward} --input ${input} --weight ${weight} --send ${send}`);
   }
-  if (side.switches.elastic) flags.push("--policy elastic");
-  if (side.switches.recompute) flags.push("--recompute-ahead");
+  const { elastic, recompute } = switchesOf(side);
+  if (elastic) flags.push("--policy elastic");
+  if (recompute) flags.push("--recompute-ahead");
   return `deno task train ${flags.join(" ")}`;
 }

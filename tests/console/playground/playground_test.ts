@@ -148,5 +148,11 @@ Deno.test("the command trains what is shown", () => {
     ...{ schedule: "gpipe", workers: 4, "micro-batches": 8, policy: "elastic" },
     ...{ "activation-limit": 9, "weight-backlog": 2 },
   });
-  assert.equal(given("a.schedule=search&send=0.5").send, 0.5);
+  for (const name of ["search", "chimera-greedy", "v-half"]) {
+    assert.equal(given(`a.schedule=${name}&send=0.5`).send, 0.5); // its order depends on the costs
+  }
+  const free = "a.schedule=message-driven", listed = `${free}&a.elastic=1&a.recompute=1`;
+  assert.deepEqual(given(listed), given(free));
+  assert.deepEqual(pictureIn(listed).picture, pictureIn(free).picture);
+  assert.deepEqual(given("a.schedule=own"), { "schedule-file": "own.csv" }); // as the page saves it
 });

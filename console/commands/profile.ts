@@ -288,6 +288,8 @@ function writeProfile(profile: Profile, { out, json }: ProfileFlags): void {
 function checkOut(path: string): void {
   try {
     const isNew = !existsSync(path);
+    // Opening a pipe waits for its other end.
+    if (!isNew && Deno.statSync(path).isFifo) throw new TypeError("a pipe");
     Deno.openSync(path, { write: true, create: true }).close();
     if (isNew) Deno.removeSync(path);
   } catch (error) {

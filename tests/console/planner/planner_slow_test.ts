@@ -8,7 +8,15 @@ import { describeChecked, describeProfile } from "../../../console/commands/prof
 import { readTrainFlags } from "../../../console/train/request.ts";
 import { statedProfile, withDearHead } from "../../actors/planner/stated_profile.ts";
 import { folderTest } from "../../in_folder.ts";
-import { printedHere, refusalHere, refusedHere, runHere, TINY, trainHere } from "../command.ts";
+import {
+  printedHere,
+  refusalHere,
+  refusedHere,
+  runHere,
+  runProgram,
+  TINY,
+  trainHere,
+} from "../command.ts";
 import { HANG_LIMIT_MS } from "../../hang_limit.ts";
 import { assertRefusals } from "../refusals.ts";
 import { Running } from "../running.ts";
@@ -192,6 +200,10 @@ folderTest("a profile is made from a trace of train", async (folder) => {
   const args = ["profile", "--from-trace", trace, "--out", out];
   await printedHere(...args);
   await refusedHere([...args, "--micro-batch", "3"], /must be that of its run, 2, received 3$/);
+  const pipe = join(folder, "pipe"); // opening one waits for its other end
+  await runProgram("mkfifo", [pipe]);
+  const ofPipe = ["profile", "--from-trace", trace, "--out", pipe];
+  await refusedHere(ofPipe, /: it must be a file that can be written, received a pipe$/);
   const { source, layers, machine, links } = readProfile(out);
   assert.equal(source, "trace");
   const kinds = layers.map(({ kind, sizes }) => `${kind} ${sizes.stage}`);

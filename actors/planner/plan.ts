@@ -620,7 +620,8 @@ export function afterLosses(
   });
   const full = remaining(0, { pipelines: replicas, depth: workers }, planned, schedule);
   if (!full.canMove) return [full];
-  const after = Array.from({ length: losses }, (_, i) => {
+  const most = Math.min(losses, full.workers - 1); // a plan may leave devices idle
+  const after = Array.from({ length: most }, (_, i) => {
     const needs = { replicas, microBatches, layers, workers: full.workers - i - 1 };
     const layout = chooseLayout(needs), run = { schedule, scheduleOptions, replicas, layout };
     const [hosted] = hostShares(run, replicas * microBatches).schedules;

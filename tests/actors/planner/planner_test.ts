@@ -290,6 +290,7 @@ Deno.test("after losses a plan has the layouts of failover, with their speed and
     [workers, pipelines, depth, copies, canMove].join(" ")
   );
   deepEqual(shape, ["4 2 2 2 true", "3 1 3 2 false", "2 2 1 2 true", "1 1 1 2 false"]);
+  deepEqual(remaining(["1f1b"], 2, 9), after); // of a plan with fewer workers than devices
   for (const { run, speed } of after) {
     equal(speed, run.samplesPerSecond / full!.run.samplesPerSecond);
     equal(run.memoryBytes.length, run.workers);

@@ -29,6 +29,7 @@ import { reduceHalf } from "../../schedules/simulator/step_end.ts";
 import { pipelineCount } from "../pipeline/layout.ts";
 import { compileRun } from "../run/compile.ts";
 import { type CompiledRun, limitedBytes } from "../run/memory.ts";
+import { assertServable } from "../run/prepare.ts";
 import { type FoundCost, mapFields, openCosts, optimizerMs, recommendLayout } from "./costs.ts";
 import { type Prediction, predictRun, predictWithin } from "./predict.ts";
 import { type LayerFacts, type LoadCost, meanOf, type Profile, slicedFacts } from "./profile.ts";
@@ -429,7 +430,9 @@ export function openForecast(profile: Profile, options: ForecastOptions): Foreca
       return microBatches * halves * model.workMs / workers;
     },
     least(candidate, schedule) {
-      const { replicas, precision } = candidate, { halves, model } = leastOf(candidate);
+      const { replicas, precision } = candidate, { ties = [] } = options.model;
+      assertServable(schedule, { replicas, precision, ties: ties.length, sync: "end" });
+      const { halves, model } = leastOf(candidate);
       const atOnce = replicas * schedule.workers, key = `${schedule.stages} ${halves} ${atOnce}`;
       const how = { halves, precision, optimizer, once: costs.once(atOnce) };
       const make = () => leastStages(model, schedule.stages, how);

@@ -111,7 +111,12 @@ function planOf(
   const { "memory-limit": memoryLimitBytes = machine.memoryBytes } = flags;
   ensure(batch, "plan", "--batch must be the samples of a step");
   ensure(!losses || !flags.emit, "plan", "--lose must come without --emit", "both");
-  ensure(losses < devices, "plan", `--lose must be below the number of workers, ${devices}`, losses);
+  ensure(
+    losses < devices,
+    "plan",
+    `--lose must be below the number of workers, ${devices}`,
+    losses,
+  );
   const deviceNames = [...new Set(layers.map((one) => one.device))];
   const link = links.includes("worker") ? "worker" : links[0];
   const { jitter } = flags;

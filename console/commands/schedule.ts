@@ -52,7 +52,15 @@ import type { ResultSoFar } from "../so_far.ts";
 import type { GivenFlags } from "../flag.ts";
 import { answersItself, helpOf } from "../parse.ts";
 import { formatTrace } from "../run_files/chrome_trace.ts";
-import { count, ensure, inOneLine, printError, quoted, writeAll, writeOutput } from "../terminal.ts";
+import {
+  count,
+  ensure,
+  inOneLine,
+  printError,
+  quoted,
+  writeAll,
+  writeOutput,
+} from "../terminal.ts";
 import {
   choiceOf,
   costsOfTrials,

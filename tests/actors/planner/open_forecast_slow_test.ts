@@ -191,6 +191,15 @@ Deno.test("a single worker never waits, also with rounding errors", () => {
   }
 });
 
+Deno.test("what train refuses without a flush is not in a plan", () => {
+  const space = { ...CUT, schedules: ["1f1b", "pipedream"] };
+  const { best, refusals } = planRuns(space, open(statedProfile(CONFIG, 4)));
+  ok(best.every(({ schedule, replicas }) => schedule === "1f1b" || replicas === 1));
+  match(refusals.join("\n"), /pipedream: it has no flush, so replicas must be 1, received 2$/m);
+  const tied = open(statedProfile(CONFIG, 4), gpt2({ ...CONFIG, tie: true }, 1));
+  ok(planRuns(space, tied).best.every(({ schedule }) => schedule === "1f1b"));
+});
+
 Deno.test("a profile of another model, or without the transport, is refused", () => {
   const plain = statedProfile(CONFIG, 4);
   const other = open(plain, mlp({ inputs: 4, hidden: 8, layers: 6, classes: 2 }, 1));

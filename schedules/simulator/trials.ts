@@ -257,7 +257,8 @@ function scheduleOf(
   sizes: readonly number[] | undefined,
 ): Schedule {
   if (listed === undefined) return messageDriven.create({ ...size, ...options, sizes });
-  const made = createSchedule(listed, size);
+  const made = createSchedule(listed, size), must = `it must have ${size.workers} workers`;
+  assertInput(made.workers === size.workers, `try ${listed}`, must, made.workers);
   return isElastic ? withPolicy(made, "elastic") : made;
 }
 

@@ -67,6 +67,15 @@ type AutoFlags = Pick<
   | "profile"
 >;
 
+/** Returns whether a flag is `auto`. @throws {RangeError} if the schedule is not message-driven. */
+function isAuto(name: string, { order, "pipeline-limit": limit }: AutoFlags): boolean {
+  if (limit !== "auto" && order !== "auto") return false;
+  const flag = order === "auto" ? "--order" : "--pipeline-limit";
+  const must = "the schedule must be message-driven";
+  ensure(name === "message-driven", `use ${flag} auto`, must, name, RangeError);
+  return true;
+}
+
 /**
  * Chooses the values of flags that are `auto`; undefined if none is. The choice depends on the flags
  * only, so every rank makes the same one.
@@ -81,10 +90,7 @@ export function choiceOf(
 ) {
   const { "pipeline-limit": pipelineLimit = size.workers, order } = flags;
   const { jitter = ASSUMED.jitter, "activation-limit": activationLimit } = flags;
-  if (pipelineLimit !== "auto" && order !== "auto") return undefined;
-  const flag = order === "auto" ? "--order" : "--pipeline-limit";
-  const must = "the schedule must be message-driven";
-  ensure(name === "message-driven", `use ${flag} auto`, must, name, RangeError);
+  if (!isAuto(name, flags)) return undefined;
   const { chunks, "weight-backlog": weightBacklog, "limit-by": limitBy } = flags;
   const limits = { pipelineLimit, activationLimit, weightBacklog, limitBy };
   const asked = { ...size, chunks, order, ...limits };
@@ -552,7 +558,7 @@ export function parseScheduleFlags(args: readonly string[]) {
   const { format = formatIn(out) ?? "grid" } = flags;
   const must = "--skip-edges must be given";
   ensure(skip === undefined || edges !== undefined, "use --skip-send", must);
-  refuseIgnored(words[0], flags);
+  refuseIgnored(words[0] ?? "none", flags);
   const sizes = { workers: flags.workers, microBatches: flags["micro-batches"] };
   const hasBytes = edges?.some(({ bytes }) => bytes !== undefined);
   return {
@@ -584,7 +590,7 @@ const INSTEAD = {
 } as const;
 
 /** Refuses flags that the command would ignore. */
-function refuseIgnored(command: string | undefined, flags: GivenFlags<typeof FLAGS>): void {
+function refuseIgnored(command: string, flags: GivenFlags<typeof FLAGS>): void {
   const isGiven = (name: string) => flags[name as "seed"] !== undefined;
   const refuse = (names: readonly string[], must: string, received: unknown = command) => {
     const name = names.find(isGiven);
@@ -592,9 +598,8 @@ function refuseIgnored(command: string | undefined, flags: GivenFlags<typeof FLA
   };
   if (command !== "jitter") {
     refuse(Object.keys(VARYING_FLAGS), "the command must be troupe schedule jitter");
-    const isAuto = [flags.order, flags["pipeline-limit"]].includes("auto");
     const must = "--order or --pipeline-limit must be auto";
-    return isAuto ? undefined : refuse(["jitter"], must);
+    return isAuto(command, flags) ? undefined : refuse(["jitter"], must);
   }
   refuse(NOT_TRIED, "the command must not be troupe schedule jitter");
   for (const [other, names] of Object.entries(INSTEAD)) {

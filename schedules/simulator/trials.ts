@@ -18,6 +18,7 @@ import type { ScheduleOptions } from "../define.ts";
 import { assertInput, ifServed, refusal } from "../errors.ts";
 import { MAILBOX_ORDERS, type MailboxOrder } from "../policies.ts";
 import {
+  edgesOfParts,
   type ListedSchedule,
   pipelineWorkers,
   type Schedule,
@@ -165,7 +166,7 @@ export interface TrialOptions {
   readonly costs?: Costs | undefined;
   /** The times of messages, each of them with each scenario; that of the costs, or 0.2, unless given. */
   readonly sends?: readonly Cost[] | undefined;
-  /** Skip edges between the stages, with one stage on each worker. Default: none. */
+  /** Skip edges between P equal parts of the model ({@linkcode edgesOfParts}). Default: none. */
   readonly edges?: readonly SkipEdge[] | undefined;
   /** Scenarios such as `uniform:0.1`; `above:0.5` unless given. */
   readonly scenarios?: readonly string[] | undefined;
@@ -328,7 +329,8 @@ function tryOne(
   for (let draw = seed; draw < seed + count; draw++) {
     const bytes = loadsOf(scenario, size.microBatches, draw)?.map((load) => load.bytes);
     const largest = Math.max(...bytes ?? [1]), sizes = bytes?.map((one) => one / largest);
-    schedule = withEdges(scheduleOf(candidate, size, sizes), edges);
+    const chain = scheduleOf(candidate, size, sizes), { stages } = chain;
+    schedule = withEdges(chain, edgesOfParts(edges, { parts: size.workers, stages }));
     const slowdowns = slowdownsOf(size.workers, slowWorker);
     const model = { ...modelOfCosts(schedule, costs), slowdowns };
     const step = simulateStep(withScenario(model, scenario, draw)), { makespanMs } = step;

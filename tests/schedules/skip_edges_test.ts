@@ -14,6 +14,7 @@ import {
   type SkipEdge,
   smallerSchedule,
   stageMemories,
+  tryCandidates,
   validate,
   withLists,
   withOrders,
@@ -93,6 +94,13 @@ Deno.test("gradients of a value go from the last stage that uses it through the 
   const { starts } = analyze(withEdges(chain, edges), { skip: 10 }).execution.timeline;
   // 3B0 ends at 15: its gradient is at stage 2 at 25, and the sum of both at stage 0 at 37.
   assert.deepEqual(starts.map((own) => [...own]), [[0, 37], [1, 27], [11, 25], [12, 13]]);
+});
+
+Deno.test("candidates with more stages have skip edges between the same parts of the model", () => {
+  const edges = [{ from: 0, to: [3] }], candidate = { name: "zb-v", listed: "zb-v" };
+  const trials = tryCandidates([candidate], FOUR, { edges, draws: 1 });
+  const expected = [edges, [{ from: 1, to: [6] }]];
+  assert.deepEqual(trials.map(({ schedule }) => schedule.edges), expected);
 });
 
 Deno.test("a value of a slice takes its share of the time, in either direction", () => {

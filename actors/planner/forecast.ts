@@ -377,6 +377,8 @@ interface ForecastOptions {
   readonly transport: string;
   /** Maximum norm of the gradients. Default: no clipping. */
   readonly clip?: number | undefined;
+  /** True to refuse schedules without a flush, which cannot clip; else they run without clipping. */
+  readonly mustClip?: boolean | undefined;
 }
 
 /** Minimum cost of a layer for a micro-batch, over all loads. */
@@ -430,8 +432,9 @@ export function openForecast(profile: Profile, options: ForecastOptions): Foreca
       return microBatches * halves * model.workMs / workers;
     },
     least(candidate, schedule) {
-      const { replicas, precision } = candidate, { ties = [] } = options.model;
-      assertServable(schedule, { replicas, precision, ties: ties.length, sync: "end" });
+      const { replicas, precision } = candidate, { model: { ties = [] }, mustClip } = options;
+      const needs = { replicas, precision, ties: ties.length, ...mustClip && { clip } };
+      assertServable(schedule, { ...needs, sync: "end" });
       const { halves, model } = leastOf(candidate);
       const atOnce = replicas * schedule.workers, key = `${schedule.stages} ${halves} ${atOnce}`;
       const how = { halves, precision, optimizer, once: costs.once(atOnce) };

@@ -126,6 +126,7 @@ function planOf(
     device: oneOf("device", flags.device ?? deviceNames[0], deviceNames),
     transport: oneOf("transport", flags.transport ?? link, links),
     clip: options.clip,
+    mustClip: (flags.clip ?? 0) > 0,
   });
   const space: PlanSpace = {
     devices,

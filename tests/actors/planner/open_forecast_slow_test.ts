@@ -197,7 +197,11 @@ Deno.test("what train refuses without a flush is not in a plan", () => {
   ok(best.every(({ schedule, replicas }) => schedule === "1f1b" || replicas === 1));
   match(refusals.join("\n"), /pipedream: it has no flush, so replicas must be 1, received 2$/m);
   const tied = open(statedProfile(CONFIG, 4), gpt2({ ...CONFIG, tie: true }, 1));
-  ok(planRuns(space, tied).best.every(({ schedule }) => schedule === "1f1b"));
+  const about = { ...PLACE, model: gpt2(CONFIG, 1), optimizer: ADAMW_DEFAULTS, clip: 1 };
+  const clipped = openForecast(statedProfile(CONFIG, 4), { ...about, mustClip: true });
+  for (const forecast of [tied, clipped]) {
+    ok(planRuns(space, forecast).best.every(({ schedule }) => schedule === "1f1b"));
+  }
 });
 
 Deno.test("a profile of another model, or without the transport, is refused", () => {

@@ -49,6 +49,7 @@ function putBack(
   { start, step, size }: { start: number; step: number; size: number },
 ): Value {
   const count = dy.shape[axis]!;
+  if (count === 0) return zeros(g, dy.shape.with(axis, size));
   if (step < 0) {
     const backwards = g.slice(dy, [-1], [-Infinity], [axis], [-1]);
     return putBack(g, backwards, axis, { start: start + (count - 1) * step, step: -step, size });

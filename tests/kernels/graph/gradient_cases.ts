@@ -128,6 +128,7 @@ export const CASES: Readonly<Record<string, readonly Case[]>> = {
     grown(M, (g, a) => g.slice(a, [-1], [-100], [1], [-1])),
     grown([2, 7], (g, a) => g.slice(a, [5], [0], [1], [-2])),
     grown([2, 7], (g, a) => g.slice(a, [1], [6], [1], [3])),
+    on([M], (g, a) => g.add(g.sum(g.slice(a, [-1], [Infinity], [1], [-2])), g.sum(a))),
   ],
   Where: [
     on([M, [4]], (g, a, b) => g.where(g.greater(floats(g, [4], 1, -1, 1, -1), g.scalar(0)), a, b)),

@@ -123,13 +123,20 @@ export function withLastWindows(sizes: Ints, windows: Windows): Windows {
   return { ...windows, pads: pads.map((pad, i) => pad + (i < rank ? 0 : behind[i - rank]!)) };
 }
 
-/** Returns the sizes of the result of a transposed convolution of a number of windows. */
+/**
+ * Returns the sizes of the result of a transposed convolution of a number of windows.
+ *
+ * @throws {RangeError} when an axis has none.
+ */
 export function transposedSizes(counts: Ints, windows: Windows, outputPadding: Ints): number[] {
   const { strides, pads } = windows, rank = counts.length;
-  return spans(windows).map((span, axis) =>
+  const sizes = spans(windows).map((span, axis) =>
     strides[axis]! * (counts[axis]! - 1) + span + outputPadding[axis]! - pads[axis]! -
     pads[rank + axis]!
   );
+  const must = "pads must leave at least 1 element of each axis";
+  assertInput(sizes.every((size) => size >= 1), "convolve (transposed)", must, `[${sizes}]`);
+  return sizes;
 }
 
 /** Returns windows as attributes of an ONNX node. */

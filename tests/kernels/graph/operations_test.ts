@@ -392,6 +392,8 @@ Deno.test("operands that do not fit are refused when the operation is added", ()
     (g, x) => g.split(x, 1, -3)[0]!,
     (g, _, __, b) => g.upsample(b, 2),
     (g, x, w) => g.convTranspose(x, g.transpose(w, [1, 0, 2, 3]), undefined, { pads: 9 }),
+    (g) =>
+      g.convTranspose(g.input("x1", [1, 1, 2]), g.input("t", [1, 1, 1]), undefined, { pads: 1 }),
     (g, x) => g.maxPool(x, 2, { strides: 4, pads: 1, dilations: 2, ceilMode: true }),
     (g) => g.constant(Float32Array.of(1), [1], "i32"),
     ...["ii->i", "ij,jk->ik", "ijk->i", "ij->k", "...j->j"].map((equation) => (g: Graph) =>

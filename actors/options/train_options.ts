@@ -406,9 +406,9 @@ export interface TrainOptions {
   readonly system?: System | undefined;
   /**
    * Called with the measurements of each step and evaluation before its event, for files, charts and
-   * trackers. An error that it throws ends the run.
+   * trackers. It may be asynchronous. An error that it throws ends the run.
    */
-  readonly metrics?: ((metrics: Metrics) => void) | undefined;
+  readonly metrics?: ((metrics: Metrics) => unknown) | undefined;
   /** Called with each step, before its event reaches the loop. It may be asynchronous. */
   readonly onStep?: ((event: TrainEvent & { readonly type: "step" }) => unknown) | undefined;
   /** Called with each evaluation, as `onStep`. */

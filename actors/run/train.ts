@@ -211,7 +211,7 @@ async function* trainHere(
       if (done) break;
       marker?.see(event);
       const metrics = trackers.length > 0 && metricsOf(run, event);
-      if (metrics) trackers.forEach((track) => track(metrics));
+      if (metrics) { for (const track of trackers) await track(metrics); }
       const now = performance.now();
       if (event.type === "checkpoint" || now - looked > LOOK_MS) {
         folder?.renew(announce);

@@ -320,7 +320,9 @@ Deno.test("callbacks get the events of the loop, and one that fails ends the run
   await run({ steps: 2, evaluation, onStep: note, onEvaluation: note });
   assert.deepEqual(seen, ["step 1", "step 2", "evaluation 2"]);
   const fail = () => Promise.reject(new Error("the tracker is gone"));
-  await assert.rejects(run({ onStep: fail }), /the tracker is gone/);
+  for (const how of [{ onStep: fail }, { metrics: fail }]) {
+    await assert.rejects(run(how), /the tracker is gone/);
+  }
 });
 
 Deno.test("a loaded model refuses what it cannot read", async () => {

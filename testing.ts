@@ -82,9 +82,11 @@ export {
   pct,
   portfolio,
   pos,
+  PRUNE,
   random,
   ReplayError,
   replayOf,
   type RunStart,
   type Strategy,
+  WAIT,
 } from "./actors/simulation/strategies.ts";

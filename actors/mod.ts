@@ -146,6 +146,7 @@ export type {
   ObservedActor,
   ObservedMessage,
   Observer,
+  ObserverFactory,
   ObserverSpec,
 } from "./runtime/observer.ts";
 export type {

@@ -87,12 +87,12 @@ export class ActionList implements Iterable<Action> {
     return this.#words.length / WORDS_PER_PART;
   }
 
-  /** The kind of a part as its number in {@linkcode KINDS}. */
+  /** The kind of a part as a number: F is 0, B 1, I 2, W 3 and R 4. */
   kindAt(part: number): number {
     return this.#word(part) & 7;
   }
 
-  /** The relation of a part to the part before it, as in {@linkcode JOIN}. */
+  /** The relation of a part to the part before it: none (0), a doubled forward (1), an overlap (2). */
   joinAt(part: number): number {
     return (this.#word(part) >> JOIN_SHIFT) & 3;
   }

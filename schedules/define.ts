@@ -76,7 +76,7 @@ export interface ScheduleOptions {
    * ({@linkcode withRecomputation}); the lists then have its R.
    */
   readonly recomputeAhead?: boolean | undefined;
-  /** Search: skip edges between P equal parts of the model ({@linkcode edgesOfParts}). */
+  /** Search: skip edges between P equal parts of the model. */
   readonly edges?: readonly SkipEdge[] | undefined;
   /** Search: called with each schedule within the limits, as soon as it is found. */
   readonly found?: ((schedule: ListedSchedule, makespan: number) => void) | undefined;

@@ -73,7 +73,7 @@ function isOf({ kind, stage, microBatch }: Action, wanted: Action): boolean {
  * offers. A backward is offered as `B`; a policy whose schedule splits it answers with `I`, and is
  * offered `W` once that has run. A whole backward may be answered with its halves, one after the
  * other, and two halves with the whole. The worker runs the returned action and removes its offers
- * from `ready` ({@linkcode takeOffers}).
+ * from `ready`.
  */
 export interface DispatchPolicy {
   /** The action to run now; undefined to wait. */

@@ -290,7 +290,7 @@ export interface Stalled {
   readonly forMs: number;
 }
 
-/** The messages to the supervisor. Its answers are of type {@linkcode Answer}. */
+/** The messages to the supervisor. */
 export type SupervisorMessage =
   /** Connects the workers; the reply comes when all are ready. */
   | { readonly type: "Start" }

@@ -64,7 +64,7 @@ type OpenStage = (
 export interface KernelModule {
   /** URL of the module. */
   readonly module: string;
-  /** Its function that opens a stage, with the parameters of {@linkcode openStage}. */
+  /** Its function that opens a stage on a device. */
   readonly export: string;
   /** Names of the moments that its optimizer keeps of each parameter. */
   readonly moments: readonly string[];

@@ -118,8 +118,8 @@ export interface StepOutcome {
 }
 
 /**
- * An action of a worker. Times are from the clock of its host; {@linkcode readStep} aligns those of
- * several hosts.
+ * An action of a worker. Times are from the clock of its host; the events of a run have those of
+ * several hosts aligned.
  */
 export interface TracedAction {
   /**

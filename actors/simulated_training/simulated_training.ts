@@ -355,8 +355,8 @@ async function expectedOf(
 }
 
 /**
- * The scenario of simulated training: makes the workers in plain order, then runs the steps, checked
- * by {@linkcode addInvariants}. The weights must be those of serial training, bit for bit.
+ * The scenario of simulated training: makes the workers in plain order, then runs the steps, and
+ * checks invariants after each message. The weights must be those of serial training, bit for bit.
  *
  * @throws {WorkerLostError} (and so fails the run) if a worker is lost, unless the options allow it.
  *

@@ -233,7 +233,7 @@ export class SimulatedFile implements Disposable {
     this.image.sync(this.node);
   }
 
-  /** See {@linkcode sync}. */
+  /** See {@linkcode SimulatedFile.sync}. */
   syncData(): Promise<void> {
     return this.sync();
   }
@@ -325,7 +325,7 @@ export class SimulatedDisk {
     return this.#operations;
   }
 
-  /** True after a power failure, until {@linkcode restart}. */
+  /** True after a power failure, until {@linkcode SimulatedDisk.restart}. */
   get isDown(): boolean {
     return this.#isDown;
   }

@@ -290,8 +290,8 @@ export interface JournalHeader {
   readonly strategy: string;
   /** Configuration of the run. */
   readonly configuration: unknown;
-  /** SHA-256 of the actors' modules and of all modules that they import, by name; see
-   * {@linkcode hashModules}. */
+  /** SHA-256 of the actors' modules and of all modules that they import, by name. A file's name is
+   * its path relative to the folder of the first module. */
   readonly actors: Readonly<Record<string, string>>;
   /** The device. */
   readonly device: string;

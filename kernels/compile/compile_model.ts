@@ -411,7 +411,7 @@ export interface ModelProgram extends StageProgram {
  * Compiles a model's layers; equal layers share one program.
  *
  * @throws {TypeError} when two parameters have the same name, a tie names none of them or a tied
- * one, a value is given twice or never taken, or as {@linkcode compileLayer}.
+ * one, a value is given twice or never taken, or a layer cannot be built.
  * @throws {RangeError} when a layer takes a value that no earlier layer gives (if a later one does, the
  * message shows the circle), tied parameters differ in shape, the parameters are too large, or the
  * tokens of a sample are not divisible by `slices`.

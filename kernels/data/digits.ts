@@ -182,7 +182,7 @@ export async function loadDigits(announce?: Announce): Promise<{ train: Digits; 
  * import assert from "node:assert/strict";
  * import { digitBatches } from "@troupe/troupe/kernels";
  *
- * const digits = { images: new Float32Array(4 * DIGIT_PIXELS), labels: Int32Array.of(3, 1, 4, 1) };
+ * const digits = { images: new Float32Array(4 * 784), labels: Int32Array.of(3, 1, 4, 1) };
  * const batches = [...digitBatches(digits, { microBatch: 2, microBatches: 1 })];
  * assert.deepEqual(batches.map((batch) => [...batch.labels]), [[3, 1], [4, 1]]);
  * ```

@@ -448,7 +448,7 @@ export function layoutSafetensors(
 }
 
 /**
- * Encodes a whole file in memory. Use {@linkcode layoutSafetensors} for large files.
+ * Encodes a whole file in memory.
  *
  * @throws {TypeError} when a tensor has the reserved name `__metadata__` or an unknown dtype.
  * @throws {RangeError} when the length of a tensor's data differs from its dtype and shape.

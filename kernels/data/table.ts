@@ -361,7 +361,7 @@ export class Dataset {
   }
 
   /**
-   * Returns the same samples, changed by a function of their fields and number. {@linkcode encode} does
+   * Returns the same samples, changed by a function of their fields and number. {@linkcode Dataset.encode} does
    * not change its rows.
    */
   map(change: (row: Batch, number: number) => Batch): Dataset {
@@ -381,7 +381,7 @@ export class Dataset {
 
   /**
    * Returns the same samples, whose images are moved and flipped at random in the micro-batches of
-   * {@linkcode batches}, and as they are elsewhere. The draws are a function of the seed, the epoch and
+   * {@linkcode Dataset.batches}, and as they are elsewhere. The draws are a function of the seed, the epoch and
    * the number of the sample, so fields that are changed by one seed are moved alike.
    *
    * @param options `padding`: most pixels that an image is moved by in each direction, with zeros beside

@@ -46,7 +46,7 @@ export const TEXT_NAMES: readonly TextName[] = Object.keys(SOURCES) as TextName[
  * Loads a built-in text: the State of the Union addresses since 1790, or Moby Dick. Its package is
  * fetched from npm on first use; `announce` receives a line before.
  *
- * @throws {TypeError} when the name is not one of {@linkcode TEXT_NAMES}.
+ * @throws {TypeError} when the name is not `sotu` or `moby-dick`.
  * @throws {Error} when the package is neither cached nor available from the registry, or differs from
  * its pinned hash.
  *

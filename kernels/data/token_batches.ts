@@ -71,6 +71,7 @@ function epochOrder(rows: number, orderOf: (epoch: number) => ArrayLike<number>)
  * @example
  * ```ts
  * import assert from "node:assert/strict";
+ * import { groupedOrder } from "@troupe/troupe/kernels";
  *
  * const lengths = Uint32Array.of(1, 9, 2, 8), order = groupedOrder(lengths, 2, 7);
  * const pairs = [[0, 1], [2, 3]].map((rows) => rows.map((row) => lengths[order(row)]!).sort());

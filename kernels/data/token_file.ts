@@ -174,7 +174,7 @@ const idsOf = ({ buffer, byteOffset, length }: Uint8Array<ArrayBuffer>, width: T
  * Opens a file of token ids, little-endian unsigned integers: of 32 bits if its name ends in `.u32`,
  * otherwise of 16. It may be larger than memory.
  *
- * @param file its path, or its state from {@linkcode knowTokens}.
+ * @param file its path, or its known state.
  * @param disk access to the file.
  * @throws {RangeError} when the size is not a whole number of ids.
  * @throws {TypeError} when it is not a regular file.

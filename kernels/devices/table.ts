@@ -399,7 +399,8 @@ async function firstDevice(
 }
 
 /**
- * Opens a device by name; see {@linkcode resolveDevice} for `auto`.
+ * Opens a device by name: `auto` is webgpu if there is a GPU, otherwise native if its library loads,
+ * otherwise wasm; `webgpu:1` is the second adapter.
  *
  * @throws {RangeError} when there is no device of this name, or it cannot have this many threads.
  * @throws {Error} when the device cannot be loaded.

@@ -40,7 +40,7 @@ export interface Node {
   readonly id: number;
   /** Name of the operation in ONNX. */
   readonly op: string;
-  /** Its domain: empty for ONNX's own operations, {@linkcode MICROSOFT} or {@linkcode TROUPE}. */
+  /** Its domain: empty for ONNX's own operations, `com.microsoft` or `troupe`. */
   readonly domain: string;
   /** Its inputs. */
   readonly inputs: readonly Value[];

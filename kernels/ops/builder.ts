@@ -232,7 +232,7 @@ export class Builder extends NodeGraph {
    * axes.
    */
   declare readonly gatherND: (a: Value, indices: Value) => Value;
-  /** Writes or adds `updates` to `base`, at the places that {@linkcode gatherElements} reads. */
+  /** Writes or adds `updates` to `base`, at the places that {@linkcode Builder.gatherElements} reads. */
   declare readonly scatterElements: (
     base: Value,
     indices: Value,
@@ -240,7 +240,7 @@ export class Builder extends NodeGraph {
     axis: number,
     reduction?: "none" | "add",
   ) => Value;
-  /** Writes or adds `updates` to `base`, at the places that {@linkcode gatherND} reads. */
+  /** Writes or adds `updates` to `base`, at the places that {@linkcode Builder.gatherND} reads. */
   declare readonly scatterND: (
     base: Value,
     indices: Value,

@@ -231,7 +231,7 @@ export function groupOf({ groups = [] }: OptimizerOptions, name: string): number
   return index < 0 ? undefined : index;
 }
 
-/** Options of {@linkcode openStage}. */
+/** Options of a stage on a device. */
 export interface StageOptions extends ActivationOptions, SumOptions {
   /** The optimizer and its settings. */
   readonly optimizer: OptimizerOptions;

@@ -106,7 +106,7 @@ export interface ComparedWith {
   readonly memory?: MemoryBudget | undefined;
   /** True if stages recompute their activations ({@linkcode withRecomputation}). */
   readonly isRecomputed?: boolean | undefined;
-  /** Skip edges between P equal parts of the model ({@linkcode edgesOfParts}). */
+  /** Skip edges between P equal parts of the model. */
   readonly edges?: readonly SkipEdge[] | undefined;
   /** Names of the schedules. Default: all. */
   readonly names?: readonly string[] | undefined;

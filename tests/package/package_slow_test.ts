@@ -133,4 +133,12 @@ Deno.test("everything that the entries export is documented, with types and exam
   await deno(ROOT, ["doc", "--lint", ...entries]);
   const { stdout } = await deno(ROOT, ["doc", ...entries]);
   assert.deepEqual(stdout.match(/import .* from "\.\.?\/.*/g), null);
+  const exported = new Set(
+    Array.from(
+      stdout.matchAll(/^(?:async )?(?:function\*?|class|interface|type|const) (\w+)/gm),
+      ([, name]) => name!,
+    ),
+  );
+  const links = Array.from(stdout.matchAll(/\{@linkcode (\w+)/g), ([, name]) => name!);
+  assert.deepEqual(links.filter((name) => !exported.has(name) && !(name in globalThis)), []);
 });

@@ -22,7 +22,7 @@ import type { Adapter } from "./vulkan.ts";
 export interface WebgpuOptions {
   /** The ONNX Runtime library. Default {@linkcode nativeLibraryPath}. */
   library?: string;
-  /** The adapter, or its number. Default: the first of {@linkcode webgpuAdapters}. */
+  /** The adapter, or its number. Default: the first GPU, or the first other one. */
   adapter?: Adapter | number;
   /** Receives one line before a download starts. */
   announce?: (line: string) => void;

@@ -68,8 +68,8 @@ export class ActionList implements Iterable<Action> {
   /**
    * Packs the actions in their order.
    *
-   * @throws {RangeError} if a stage, a micro-batch or a part is not a whole number that fits, or if
-   * an overlap is nested in another.
+   * @throws {RangeError} if a kind is unknown, a stage, a micro-batch or a part is not a whole number
+   * that fits, or an overlap is nested in another.
    */
   static from(actions: Iterable<Action>): ActionList {
     const builder = new Packer();
@@ -187,7 +187,10 @@ class Packer {
   #isComposed = false;
 
   add(action: Action, join: number): void {
-    const { kind, stage, microBatch, second, part = WHOLE, overlap } = action;
+    const { kind, stage, microBatch, second, part = WHOLE, overlap } = Object(action) as Action;
+    if (!Object.hasOwn(KIND, kind)) {
+      throw refusal("pack an action", `its kind must be one of ${KINDS}`, kind);
+    }
     checkNumber("stage", stage, STAGES_MAX);
     checkNumber("number of parts", part.count, COUNT_MAX);
     checkNumber("part", part.index, part.count);

@@ -255,6 +255,9 @@ const COMPUTED_MAX = 2 ** 23;
 /** The most copies of stages, all pipelines together. */
 const COPIES_MAX = 2 ** 20;
 
+/** The most actions of a stage, a micro-batch and a slice: F, B, I, W and R, each in two halves. */
+const ACTIONS_MAX = 10;
+
 /** Options that are counts. */
 const COUNTS = [
   "workers",
@@ -269,7 +272,8 @@ const COUNTS = [
 /**
  * Makes the schedule of a rule.
  *
- * @throws {RangeError} if the schedule is too large, or a stage is on a worker that does not exist.
+ * @throws {RangeError} if the schedule is too large, a stage is on a worker that does not exist, or an
+ * order is no list of actions that ends.
  */
 function buildSchedule<O extends ScheduleOptions>(
   rule: ScheduleRule<O> | PolicyRule<O>,
@@ -302,9 +306,20 @@ function buildSchedule<O extends ScheduleOptions>(
       policy: (worker: number) => rule.policy(checkWorker(worker, workers), options),
     });
   }
-  const lists = Object.freeze(perWorker(workers, (w) => ActionList.from(rule.order(w, options))));
+  const most = ACTIONS_MAX * stages * microBatches * slices;
+  const listOf = (worker: number) => packOrder(rule.name, rule.order(worker, options), most);
+  const lists = Object.freeze(perWorker(workers, listOf));
   const policy = listPolicies(lists);
   return Object.freeze({ ...shared, lists, injectionLimit: microBatches, policy });
+}
+
+/** Packs the order of a worker. @throws {RangeError} if it is no list of actions, or has no end. */
+function packOrder(name: string, order: Iterable<Action>, most: number): ActionList {
+  const cannot = `make the schedule ${name}`, must = "order must return an iterable of actions";
+  assertInput(typeof order?.[Symbol.iterator] === "function", cannot, must, typeof order);
+  const list = ActionList.from(Iterator.from(order).take(most + 1));
+  assertInput(list.length <= most, cannot, `its lists must have at most ${most} actions`, "more");
+  return list;
 }
 
 /**
@@ -448,8 +463,8 @@ export function refuseUnread(
  * `deno task troupe schedule NAME --workers 4 --micro-batches 8 --format csv --out
  * tests/golden/schedules/NAME.csv`.
  *
- * @throws {RangeError} on `create`, if an option is not read or is not a positive whole number, or if
- * a stage is on a worker that does not exist.
+ * @throws {RangeError} on `create`, if an option is not read or is not a positive whole number, a
+ * stage is on a worker that does not exist, or an order is no list of actions that ends.
  *
  * @example All forwards, then all backwards
  * ```ts

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import {
+  type Action,
   B,
   compareSchedules,
   createSchedule,
@@ -47,6 +48,31 @@ Deno.test("a user's schedule cannot place a stage or a micro-batch where nothing
       order: (worker) => [F(worker, 0), F(worker, 1), B(worker, 0), B(worker, 1)],
     });
     refuses(() => create({ workers: 2, microBatches: 2 }), `Cannot place wrong: ${message}`);
+  }
+});
+
+Deno.test("a user's order must be a list of actions that ends", () => {
+  function* endless() {
+    for (let count = 0; count < 1e5; count++) yield F(0, 0);
+    assert.fail("the order was read to its end");
+  }
+  async function* late() {
+    yield await Promise.resolve(F(0, 0));
+  }
+  const wrong: readonly (readonly [() => unknown, string])[] = [
+    [endless, "its lists must have at most 40 actions, received more"],
+    [late, "order must return an iterable of actions, received object"],
+    [() => undefined, "order must return an iterable of actions, received undefined"],
+  ];
+  for (const [order, message] of wrong) {
+    const { create } = defineSchedule({
+      ...{ name: "wrong", summary: "a mistake in its order", place: linear },
+      order: order as () => Iterable<Action>,
+    });
+    refuses(
+      () => create({ workers: 2, microBatches: 2 }),
+      `Cannot make the schedule wrong: ${message}`,
+    );
   }
 });
 

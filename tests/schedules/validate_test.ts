@@ -129,7 +129,10 @@ Deno.test("actions that do not fit into the packed form are refused", () => {
   const ones = [[2 ** 25, 0], [0, 2 ** 31], [-1, 0], [0.5, 0]] as const;
   const nested = { ...F(0, 0), overlap: parseAction("1F0&2F0") };
   const wrong = ones.map(([stage, microBatch]): Action => ({ kind: "F", stage, microBatch }));
-  for (const one of [...wrong, nested]) refuses(() => ActionList.from([one as Action]));
+  const strange = [undefined, "0F0", { ...F(0, 0), kind: "X" }];
+  for (const one of [...wrong, nested, ...strange]) {
+    refuses(() => ActionList.from([one as Action]));
+  }
 });
 
 Deno.test("a recomputation takes time and holds its activation, and the backward of its stage waits for it", () => {

@@ -60,9 +60,9 @@ function checkReduce({ reduce, runtime, link, journal }: FilledOptions): void {
 }
 
 /**
- * Refuses a schedule that cannot train, before anything runs: one whose lists are not valid (they
- * would hang), one whose policy no other isolate could make, and one without flushes that is neither
- * PipeDream nor PipeDream-2BW.
+ * Refuses a schedule that cannot train, before anything runs: one that leaves a worker without a
+ * stage, one whose lists are not valid (they would hang), one whose policy no other isolate could make,
+ * and one without flushes that is neither PipeDream nor PipeDream-2BW.
  *
  * @throws {RangeError} with the schedule and the reason.
  *
@@ -77,7 +77,9 @@ function checkReduce({ reduce, runtime, link, journal }: FilledOptions): void {
  * ```
  */
 export function assertTrainable(schedule: Schedule): void {
-  const { name, lists } = schedule, cannot = `train with the schedule ${name}`;
+  const { name, lists, placement } = schedule, cannot = `train with the schedule ${name}`;
+  const idle = placement.findIndex(({ length }) => length === 0);
+  assertInput(idle < 0, cannot, "each worker must have a stage", `none on worker ${idle}`);
   const must = "without a flush its lists, followed to the letter, and weight versions must be " +
     "those of pipedream or pipedream-2bw";
   assertInput(schedule.updates === "flush" || isKnown(schedule), cannot, must, "others");

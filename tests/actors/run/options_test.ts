@@ -8,11 +8,17 @@ import { assertRanksHold, shareCores } from "../../../actors/run/devices.ts";
 import { checkSizes } from "../../../actors/options/limits.ts";
 import { eager } from "../../../examples/custom_schedule.ts";
 import { ADAMW_DEFAULTS, openDevice } from "../../../kernels/mod.ts";
-import { createSchedule, type ScheduleDefinition } from "../../../schedules/mod.ts";
+import {
+  createSchedule,
+  parseCsv,
+  type ScheduleDefinition,
+  scheduleFromLists,
+} from "../../../schedules/mod.ts";
 import { batch, batches, RINGS, trainRings } from "./own_layers.ts";
 import refused from "./refused_options.json" with { type: "json" };
 
 const SIZE = { workers: 2, microBatches: 4 } as const;
+const IDLE = { schedule: scheduleFromLists("mine", parseCsv("0F0,0B0\n,\n")), microBatches: 1 };
 const WAVES = { ...SIZE, schedule: createSchedule("hanayo", SIZE) };
 
 /** Options as JSON, each with its error message; long messages by start and end. */
@@ -86,6 +92,7 @@ const MORE: typeof REFUSED = [
   [{ schedule: eager, scheduleOptions: { waves: 3 } }, "RangeError: …it does not read waves…"],
   [{ ...WAVES, scheduleOptions: { chunks: 2 } }, "RangeError: …does not read chunks…"],
   [{ ...WAVES, microBatches: 8 }, "RangeError: …be for 8 micro-batches, received 4"],
+  [IDLE, "RangeError: …schedule mine: each worker must have a stage, received none on worker 1"],
 ];
 
 Deno.test("every bad option is refused by its name, in one sentence, before anything runs", async () => {

@@ -74,8 +74,8 @@ export interface LoadedModel extends Disposable {
  * Opens a trained model.
  *
  * @param definition of the model, as for `train()`; with a `loss` beside `build`.
- * @param run folder of a run, its name below `runs/`, a safetensors file, the URL of such a folder or
- * file, or weights by name. In a page texts are URLs, relative to it; the run has ended, or the folder
+ * @param run folder of a run, its name below `runs/`, a safetensors file, the HTTP URL of such a folder
+ * or file, or weights by name. In a page texts are URLs, relative to it; the run has ended, or the folder
  * of one of its checkpoints is named.
  * @param options the device, by default `auto` as in training and `wasm` in a page, the sizes of the
  * data for the definition, by default those in the run's checkpoint, and whether the averages of the weights

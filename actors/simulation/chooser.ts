@@ -174,11 +174,16 @@ export class Chooser {
       addWait(this.#choices, step);
       return NONE_YET;
     }
-    this.#since.delete(open[choice]!.seq);
+    const chosen = open[choice];
+    if (!chosen) {
+      const must = `the choice of ${this.strategy.name} must be from 0 to ${open.length - 1}`;
+      throw new RangeError(`Cannot simulate: ${must}, PRUNE or WAIT, received ${choice}`);
+    }
+    this.#since.delete(chosen.seq);
     this.decision.choice = choice;
     this.decision.arity = open.length;
     if (choice > 0) this.#choices.push({ step, choice });
-    return open === candidates ? choice : candidates.indexOf(open[choice]!);
+    return open === candidates ? choice : candidates.indexOf(chosen);
   }
 
   /** Returns the crash of a step, if any. */

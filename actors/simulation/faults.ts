@@ -87,6 +87,12 @@ export function drawnFaults(seed: number, options: FaultOptions) {
     const isRate = one >= 0 && one <= 1;
     assertInput(isRate, "Cannot draw faults: rate must be from 0 to 1", `${one} (${name})`);
   }
+  const strange = kinds.length === 0 ? "none" : kinds.find((kind) => !FAULT_KINDS.includes(kind));
+  if (strange !== undefined) {
+    throw new RangeError(
+      `Cannot draw faults: kinds must be of ${FAULT_KINDS}, received ${strange}`,
+    );
+  }
   const next = substream(seed, "faults"), done: Fault[] = [];
   const armed = new Map<string, boolean>();
   const mayHit = (id: string) => options.actors?.includes(id) ?? true;

@@ -138,6 +138,7 @@ export interface Shrunk<C = undefined> {
  * @param options options of the exploration.
  * @param scenario the scenario of the exploration.
  * @param failed the failed run.
+ * @throws {TypeError} when the run has not failed.
  *
  * @example
  * ```ts
@@ -181,6 +182,9 @@ export async function shrink<T, C = undefined>(
   scenario: Scenario<T, C>,
   failed: FailedRun,
 ): Promise<Shrunk<C>> {
+  if (!failed?.failure) {
+    throw new TypeError("Cannot shrink: the run must have a failure, received none");
+  }
   const { shrinkRuns = SHRINK_RUNS, shrinkMs = SHRINK_MS } = options;
   const limit = performance.now() + shrinkMs;
   // Runs that diverge can only be detected by repeating them.

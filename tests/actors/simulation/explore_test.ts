@@ -17,7 +17,7 @@ import {
   SimulationError,
   type World,
 } from "../../../actors/simulation/run.ts";
-import { delay, random } from "../../../actors/simulation/strategies.ts";
+import { delay, random, type Strategy } from "../../../actors/simulation/strategies.ts";
 import { explore } from "../../../actors/simulation/explore.ts";
 import { simulate } from "../../../actors/simulation/simulate.ts";
 import { type Any, playRing, playSum, spawnText } from "./players.ts";
@@ -60,16 +60,28 @@ Deno.test("an exploration counts its runs, its steps and the different orders", 
 
 Deno.test("options with which nothing is tested, or never what they say, are refused", async () => {
   const loss = (rates: object) => ({ faults: { kinds: ["loss" as const], ...rates } });
+  const choosing = (choice: number): { readonly strategy: Strategy } => ({
+    strategy: { name: "mine", begin: () => true, choose: () => choice },
+  });
   const wrong = [
     [{ runs: 0 }, /^Cannot explore: runs must be at least 1, received 0$/],
     [{ runs: NaN }, /runs must be at least 1, received NaN$/],
     [{ seed: NaN }, /^Cannot simulate: seed must be a whole number, received NaN$/],
     [loss({ rate: 2 }), /^Cannot draw faults: rate must be from 0 to 1, received 2 \(rate\)$/],
     [loss({ rates: { loss: -1 } }), /rate must be from 0 to 1, received -1 \(loss\)$/],
+    [
+      loss({ kinds: ["rain"] }),
+      /^Cannot draw faults: kinds must be of crash-before,.*received rain$/,
+    ],
+    [loss({ kinds: [] }), /kinds must be of crash-before,.*received none$/],
+    [choosing(0.5), /^Cannot simulate: the choice of mine must be from 0 to \d, .* received 0\.5$/],
+    [choosing(9), /must be from 0 to \d, PRUNE or WAIT, received 9$/],
   ] as const;
   for (const [options, message] of wrong) {
     await assert.rejects(explore(options, isFirst), { name: "RangeError", message });
   }
+  const message = /^Cannot shrink: the run must have a failure, received none$/;
+  await assert.rejects(shrink({}, isFirst, undefined as never), { name: "TypeError", message });
 });
 
 Deno.test("two runs of one order must return the same, or fail alike", async () => {

@@ -65,7 +65,7 @@ export function stringBatches(options: StringOptions, plan: BatchPlan) {
   const must = "seq must be a whole number from 2, for a digit and an end";
   assertInput(isLength, "draw strings", must, seq);
   const tokens = (digits: readonly number[]) => [...digits.map((digit) => ZERO + digit), END];
-  return mapBatches(batchRows(1, { ...plan, order: (row) => row }), (rows) => {
+  return mapBatches(batchRows(Infinity, plan), (rows) => {
     const ids = new Int32Array(rows.length * seq);
     const targets = new Int32Array(rows.length * seq).fill(-1);
     rows.forEach((row, j) => {
@@ -174,8 +174,8 @@ export async function loadDigits(announce?: Announce): Promise<{ train: Digits; 
 /**
  * Cuts digits into micro-batches, in the order of the global ids, step after step.
  *
- * @throws {RangeError} immediately, when a number of the plan is not a positive integer, or there are
- * too few digits.
+ * @throws {RangeError} immediately, when a number of the plan is not a positive integer, there are
+ * too few digits, or not as many images as labels; later, when `order` returns a row that they lack.
  *
  * @example
  * ```ts
@@ -188,7 +188,9 @@ export async function loadDigits(announce?: Announce): Promise<{ train: Digits; 
  * ```
  */
 export function digitBatches(digits: Digits, plan: BatchPlan): SeekableBatches<DigitBatch> {
-  const { images, labels } = digits;
+  const { images, labels } = digits, pixels = labels.length * DIGIT_PIXELS;
+  const must = `the images of ${labels.length} labels must have ${pixels} pixels`;
+  assertInput(images.length === pixels, "make micro-batches", must, images.length);
   const pixelsOf = (row: number) => images.subarray(row * DIGIT_PIXELS, (row + 1) * DIGIT_PIXELS);
   return mapBatches(batchRows(labels.length, plan), (rows) => ({
     features: joinArrays(Float32Array, rows.map(pixelsOf)),

@@ -453,8 +453,7 @@ export class Dataset {
     checkPositive("make micro-batches", { samples });
     checkOptionNames("make micro-batches", others, "samples, seed");
     const order = shuffledOrder(this.length, seed);
-    const plan = { microBatch: samples, microBatches: 1, order: (row: number) => row };
-    const rows = batchRows(this.length, plan);
+    const rows = batchRows(Infinity, { microBatch: samples, microBatches: 1 });
     const read = (row: number) => this.read(order(row), Math.floor(row / this.length));
     const sizes = Object.entries(this.read(0)).map(([name, { length }]) =>
       [name, this.classes[name]?.length ?? length] as const

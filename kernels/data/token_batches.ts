@@ -10,7 +10,7 @@
 
 import { uniformInt } from "pure-rand/distribution/uniformInt";
 import { lengthsOf } from "../batch.ts";
-import { assertInput, checkPositive, nameError } from "../errors.ts";
+import { assertInput, checkPositive, nameError, refusal } from "../errors.ts";
 import { substream } from "../random.ts";
 import { checkTokens, readerOf, type TokenFile, type Tokens } from "./token_file.ts";
 
@@ -117,7 +117,10 @@ export interface BatchPlan {
   readonly steps?: number | undefined;
   /** Allows fewer micro-batches in the last step. Default false. */
   readonly lastIsSmaller?: boolean | undefined;
-  /** Row of the data for each row of the run. Default: the data in order, once. */
+  /**
+   * Row of the data for each row of the run, below {@linkcode rowCount} for tokens. Default: the data in
+   * order, once.
+   */
   readonly order?: RowOrder | undefined;
 }
 
@@ -145,7 +148,7 @@ export const mapBatches = <T, U>(
  *
  * @param rows in the data.
  * @throws {RangeError} immediately, when a number of the plan is not a positive integer, or the data
- * has too few rows ({@linkcode rowsNeeded}).
+ * has too few rows ({@linkcode rowsNeeded}); later, when `order` returns a row that the data lacks.
  *
  * @example
  * ```ts
@@ -164,7 +167,12 @@ export function batchRows(rows: number, plan: BatchPlan): SeekableBatches<number
   const stepRows = rowsOfStep(plan), unit = lastIsSmaller ? microBatch : stepRows;
   const there = order ? Infinity : Math.floor(rows / unit) * unit;
   const end = Math.min((fromStep - 1 + steps) * stepRows, there);
-  const start = (fromStep - 1) * stepRows, rowOf = order ?? ((row: number) => row);
+  const start = (fromStep - 1) * stepRows;
+  const rowOf = (place: number) => {
+    const row = order ? order(place) : place;
+    if (Number.isInteger(row) && row >= 0 && row < rows) return row;
+    throw refusal("make micro-batches", `order must return a row from 0 to ${rows - 1}`, row);
+  };
   return seekable(function* (skipped) {
     const isNumber = Number.isSafeInteger(skipped) && skipped >= 0;
     const whole = "the number of the first one must be a whole number from 0";
@@ -227,7 +235,8 @@ export interface TokenBatchOptions extends BatchPlan {
  * Cuts tokens into micro-batches, in the order of the global ids, step after step.
  *
  * @throws {RangeError} immediately, when a token is outside the vocabulary or there are too few
- * tokens; tokens of a file are checked again as they are read.
+ * tokens; tokens of a file are checked again as they are read. Later, when `order` returns a row that
+ * the data lacks.
  *
  * @example
  * ```ts

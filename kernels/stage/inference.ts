@@ -373,7 +373,7 @@ function checkSampling({ temperature = 0.8, topK = 1, topP = 1 }: SampleOptions)
  * Draws an index that `topK` and `topP` keep, with probability softmax(logits ÷ temperature).
  *
  * @param uniform a random number from 0 to below 1.
- * @throws {RangeError} when a logit is not a finite number.
+ * @throws {RangeError} when a logit is not a finite number, or an option is out of its bounds.
  *
  * @example
  * ```ts
@@ -389,9 +389,11 @@ function checkSampling({ temperature = 0.8, topK = 1, topP = 1 }: SampleOptions)
  */
 export function sample(
   logits: Float32Array,
-  { temperature = 0.8, topK = Infinity, topP = 1 }: SampleOptions,
+  options: SampleOptions,
   uniform: number,
 ): number {
+  checkSampling(options);
+  const { temperature = 0.8, topK = Infinity, topP = 1 } = options;
   const strange = logits.findIndex((logit) => !Number.isFinite(logit));
   if (strange >= 0) {
     throw refusal("generate", "logits must be finite", `${logits[strange]} for token ${strange}`);

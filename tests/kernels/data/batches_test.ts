@@ -70,7 +70,7 @@ Deno.test("a run resumed at any step reads what the uninterrupted run reads from
     fc.property(PLANS, fc.integer({ min: 1, max: 5 }), fc.boolean(), (plan, fromStep, shuffled) => {
       const order = shuffled ? shuffledOrder(7, 1) : undefined;
       const whole = { ...plan, steps: fromStep - 1 + plan.steps, order };
-      const rows = rowsNeeded(whole);
+      const rows = Math.max(7, rowsNeeded(whole));
       const resumed = [...batchRows(rows, { ...plan, fromStep, order })];
       const skipped = (fromStep - 1) * plan.replicas * plan.microBatches;
       assert.deepEqual(resumed, [...batchRows(rows, whole)].slice(skipped));
@@ -89,6 +89,7 @@ Deno.test("without a number of steps, rows in order end with the last whole step
 });
 
 Deno.test("a plan that cannot be read is refused before the first micro-batch", () => {
+  const images = digits.images.subarray(1);
   const plan = { microBatch: 2, microBatches: 4 };
   const changes = [
     ...[{ steps: 11 }, { fromStep: 11 }, { steps: 6, fromStep: 6 }, { steps: -1 }],
@@ -99,6 +100,10 @@ Deno.test("a plan that cannot be read is refused before the first micro-batch", 
   return assertRefused("batches", [
     ...changes.map((change) => [change, () => batchRows(80, { ...plan, ...change })] as const),
     ["no rows", () => batchRows(0, { ...plan, order: shuffledOrder(1, 0) })],
+    ...[() => 3, () => -1, () => 0.5].map((order) =>
+      [order, () => [...batchRows(3, { ...plan, steps: 1, order })]] as const
+    ),
+    ["two labels of one image", () => digitBatches({ ...digits, images }, plan)],
     ...[0, -1, 1.5, NaN, 2 ** 32].map((rows) => [{ rows }, () => shuffledOrder(rows, 0)] as const),
     ...[0.5, NaN, Infinity].map((seed) => [{ seed }, () => shuffledOrder(1, seed)] as const),
   ]);

@@ -49,7 +49,10 @@ Deno.test("one token that is left is that of temperature 0: of equals the lower 
   assert.equal(sample(new Float32Array(4), { topP: 0.5 }, 0.999), 1, "two are half of four");
 });
 
-Deno.test("logits that are no numbers are refused", () => {
+Deno.test("logits that are no numbers, and options out of their bounds, are refused", () => {
+  for (const options of [{ temperature: -1 }, { topK: 0 }, { topP: NaN }]) {
+    assert.throws(() => sample(Float32Array.of(1, 2), options, 0), RangeError);
+  }
   for (const strange of [NaN, Infinity, -Infinity]) {
     assert.throws(() => sample(Float32Array.of(1, strange), { temperature: 0 }, 0), {
       message: `Cannot generate: logits must be finite, received ${strange} for token 1`,

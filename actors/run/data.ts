@@ -83,16 +83,16 @@ export class DataWatch {
     return isAsked;
   }
 
-  /** Stops watching. @returns whether the data was asked, like `answered`. */
-  close(): boolean {
+  /** Stops watching. */
+  close(): void {
     clearInterval(this.#timer);
     this.#timer = undefined;
-    return this.answered();
+    this.#asked = undefined;
   }
 
   #look(): void {
     // An abandoned run must not keep the program alive.
-    if (!this.#asked) return void this.close();
+    if (!this.#asked) return this.close();
     if (++this.#asked.seconds !== WAIT_SECONDS + 1) return;
     const { step, microBatch } = this.#asked;
     const what = `step ${step} waits for its micro-batch ${microBatch}`;
@@ -181,6 +181,8 @@ export class RunData {
   #step: number;
   #state: DataState | undefined;
   #drawn: Promise<IteratorResult<Step, void> | undefined> | undefined;
+  /** True while the data has not answered; the watch may have asked other data since. */
+  #isAsked = false;
   #isClosed = false;
 
   /**
@@ -224,7 +226,9 @@ export class RunData {
 
   /** Draws the micro-batches of a step; undefined if the signal is aborted first. */
   #draw(): Promise<IteratorResult<Step, void> | undefined> {
-    return untilAborted(this.#steps.next(), this.prepared.signal);
+    this.#isAsked = true;
+    const step = this.#steps.next().finally(() => this.#isAsked = false);
+    return untilAborted(step, this.prepared.signal);
   }
 
   /**
@@ -253,8 +257,9 @@ export class RunData {
     if (this.#isClosed) return;
     this.#isClosed = true;
     const closing = this.#steps.return();
+    this.watch.close();
     // Data that has not answered yet may never answer.
-    if (this.watch.close()) closing.catch(() => {});
+    if (this.#isAsked) closing.catch(() => {});
     else await closing;
   }
 }

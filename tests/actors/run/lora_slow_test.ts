@@ -214,6 +214,17 @@ folderTest("a job that fails leaves the others their bits and their folders", as
   assert.match(`${(await refused).failure}`, /the folder of a job must be new, received/);
 });
 
+Deno.test("jobs that are interrupted do not wait for a micro-batch of one that never comes", async () => {
+  const [fine, other] = jobsOf(2) as [Jobs[number], Jobs[number]], stop = new AbortController();
+  const data = async function* () {
+    yield* other.data.slice(0, COMMON.microBatches);
+    setTimeout(() => stop.abort(), 1);
+    await new Promise(() => {});
+  }();
+  const { adapters } = await together({ jobs: [fine, { ...other, data }], signal: stop.signal });
+  assert.equal(adapters.length, 2);
+});
+
 folderTest("jobs resume with their bits; some leave, and others join", async (out) => {
   const jobs = jobsOf(3), [first, second, third] = jobs;
   const late = { ...first!, name: "late", start: 5 };

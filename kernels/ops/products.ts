@@ -225,6 +225,9 @@ function checkEquation(
   throw new SyntaxError(`Cannot multiply by "${equation.slice(0, 200)}": ${must}, ${most}`);
 }
 
+/** Returns whether a product has no terms, whose sum ONNX Runtime leaves as it was in memory. */
+const isEmpty = (a: Value, b: Value) => elementCount(a.shape) * elementCount(b.shape) === 0;
+
 /** Methods that add products. */
 export const PRODUCT_METHODS: Methods = {
   matmul: (g, a, b, options = {}) => {
@@ -238,6 +241,8 @@ export const PRODUCT_METHODS: Methods = {
       const gone = [...isRow ? [rank - 2] : [], ...isColumn ? [rank - 1] : []];
       return g.reshape(product, product.shape.filter((_, axis) => !gone.includes(axis)));
     }
+    const shape = productShape(a.shape, b.shape, { transA, transB });
+    if (isEmpty(a, b)) return g.expand(g.scalar(0, a.dtype), shape);
     if (!transA && !transB && alpha === 1) return one(g, PRODUCTS, "MatMul", [a, b]);
     const attributes = { transA: +transA, transB: +transB, alpha: { float: alpha } };
     return one(g, PRODUCTS, `${MICROSOFT}.FusedMatMul`, [a, b], attributes);
@@ -247,6 +252,7 @@ export const PRODUCT_METHODS: Methods = {
     const shape = productShape(a.shape, b.shape, { transA, transB }, "two");
     const isBroadcast = !c || sameShape(broadcastShape(c.shape, shape), shape);
     assertInput(isBroadcast, "add to a product", `c must broadcast to [${shape}]`, `[${c?.shape}]`);
+    if (isEmpty(a, b)) return g.expand(c ? g.mul(c, beta) : g.scalar(0, a.dtype), shape);
     return one(g, PRODUCTS, "Gemm", c ? [a, b, c] : [a, b], {
       transA: +transA,
       transB: +transB,

@@ -158,6 +158,24 @@ const KERNELS: Record<string, Check> = {
     assert.deepEqual([...results.values()], wanted);
   },
 
+  async "multiplies matrices without elements to sums of nothing"(device) {
+    const g = new Graph(),
+      a = g.input("a", [2, 0]),
+      b = g.input("b", [0, 3]),
+      c = g.input("c", [3]);
+    const added = g.gemm(a, b, c, { beta: 0.5 }), batch = g.reshape(a, [2, 1, 0]);
+    const results = await runModel(
+      device,
+      modelOf(g, { added, bare: g.gemm(a, b), each: g.matmul(batch, b, { alpha: 2 }) }),
+      ({ shape }) => shape.includes(0) ? [] : [2, 4, 6],
+    );
+    assert.deepEqual([...results.values()], [
+      [1, 2, 3, 1, 2, 3],
+      Array(6).fill(0),
+      Array(6).fill(0),
+    ]);
+  },
+
   async "gives the same bits for the same inputs"(device) {
     const g = new Graph(), x = g.input("x", [64, 48]), w = g.input("w", [48, 32]);
     const model = modelOf(g, { y: g.softmax(g.gelu(g.gemm(x, w))) });

@@ -80,19 +80,21 @@ const DEFAULT_STALL_MS = 1000;
 /** The faults of one run. */
 export type Faults = ReturnType<typeof drawnFaults>;
 
-/** Returns random faults, from a separate stream so that they do not change the order of the run. */
-export function drawnFaults(seed: number, options: FaultOptions) {
-  const { kinds, max = 1, rate = DEFAULT_RATE, rates, stallMs = DEFAULT_STALL_MS } = options;
-  for (const [name, one] of Object.entries({ rate, ...rates })) {
+/** Refuses kinds and rates with which faults would not occur. @throws {RangeError} */
+function checkFaults(kinds: readonly FaultKind[], rates: Readonly<Record<string, number>>): void {
+  for (const [name, one] of Object.entries(rates)) {
     const isRate = one >= 0 && one <= 1;
     assertInput(isRate, "Cannot draw faults: rate must be from 0 to 1", `${one} (${name})`);
   }
   const strange = kinds.length === 0 ? "none" : kinds.find((kind) => !FAULT_KINDS.includes(kind));
-  if (strange !== undefined) {
-    throw new RangeError(
-      `Cannot draw faults: kinds must be of ${FAULT_KINDS}, received ${strange}`,
-    );
-  }
+  const must = `Cannot draw faults: kinds must be of ${FAULT_KINDS}`;
+  assertInput(strange === undefined, must, strange);
+}
+
+/** Returns random faults, from a separate stream so that they do not change the order of the run. */
+export function drawnFaults(seed: number, options: FaultOptions) {
+  const { kinds, max = 1, rate = DEFAULT_RATE, rates, stallMs = DEFAULT_STALL_MS } = options;
+  checkFaults(kinds, { rate, ...rates });
   const next = substream(seed, "faults"), done: Fault[] = [];
   const armed = new Map<string, boolean>();
   const mayHit = (id: string) => options.actors?.includes(id) ?? true;

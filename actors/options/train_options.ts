@@ -95,9 +95,9 @@ export interface TrainOptions {
   /** Workers of the pipeline, D. Default 1. */
   readonly workers?: number;
   /**
-   * Name of a schedule, your own definition, or a schedule for the same workers and micro-batches.
-   * Default `message-driven`: with two or more workers BFW, with at most D activations on a worker
-   * and at most 2 micro-batches of a stage between I and W.
+   * Name of a schedule, your own definition, or a schedule for the same micro-batches, whose number of
+   * workers replaces `workers`. Default `message-driven`: with two or more workers BFW, with at most D
+   * activations on a worker and at most 2 micro-batches of a stage between I and W.
    */
   readonly schedule?: string | ScheduleDefinition | Schedule;
   /** Options of the schedule, such as `pipelineLimit`; the schedule must know each of them. */

@@ -11,7 +11,7 @@ import { initialValues } from "../../../kernels/layers/layer.ts";
 import { atDepth } from "../../depth.ts";
 import fc from "../../fast_check.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";
-import { writeCheckpoint } from "./write.ts";
+import { stateWith, writeCheckpoint } from "./write.ts";
 
 const SIZES = { layers: 1, hidden: 8, heads: 2, seq: 4, vocab: 16 };
 const CONFIG = { architecture: "gpt2", ...SIZES };
@@ -19,17 +19,12 @@ const { parameters } = compileModel(gpt2(SIZES, 1), "none");
 const FILES = ["config.json", "manifest.json", "model.safetensors", "optimizer.safetensors"];
 
 /** Weights drawn from a seed, with moments that identify it. */
-function stateOf(seed: number, of = parameters) {
-  const weights = new Map(of.map(({ name, spec }) => [name, initialValues(spec, name, seed)]));
-  const moments = new Map(
-    of.flatMap(({ name, shape }) =>
-      ["exp_avg", "exp_avg_sq"].map((moment, i) =>
-        [`${name}.${moment}`, new Float32Array(elementCount(shape)).fill(seed + i / 2)] as const
-      )
-    ),
+const stateOf = (seed: number, of = parameters) =>
+  stateWith(
+    of.map(({ name }) => name),
+    (name, n) => initialValues(of[n]!.spec, name, seed),
+    (_, n, i) => new Float32Array(elementCount(of[n]!.shape)).fill(seed + i / 2),
   );
-  return { weights, moments };
-}
 
 /** Copies the methods of a disk, so that tests can replace some. */
 const diskOf = ({ open, readFile, readDir, mkdir, rename, remove }: Disk): Disk => ({

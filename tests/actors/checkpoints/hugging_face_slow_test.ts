@@ -14,7 +14,7 @@ import {
 } from "../../../kernels/mod.ts";
 import { gpt2Ties } from "../../../kernels/layers/gpt2.ts";
 import { distance, EXPECTED, FOLDERS, gpt2Sizes, hfPath, logitsOf } from "../../hugging_face.ts";
-import { assertSentences } from "../../console/refusals.ts";
+import { assertRefused } from "../../kernels/graph/refused.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";
 import { readT5 } from "../../kernels/architectures/t5_fixture.ts";
 
@@ -77,16 +77,15 @@ async function changedFile(
   return encodeSafetensors(all, { format: "pt" });
 }
 
-/** Returns the error message for the weights in a folder. */
-async function refusalOfWeights(folder: string): Promise<string> {
+/** Reads the weights in a folder. */
+async function readFolder(folder: string): Promise<unknown> {
   const config = gpt2Sizes(folder);
-  const read = readWeights(folder, gpt2Parameters(config), gpt2Ties(config));
-  return await read.then(() => assert.fail("these weights must be refused"), String);
+  return await readWeights(folder, gpt2Parameters(config), gpt2Ties(config));
 }
 
 folderTest("weights are those of the config.json, each once, finite and whole", async (folder) => {
   await Deno.writeTextFile(join(folder, "config.json"), JSON.stringify(CONFIG));
-  const path = join(folder, "model.safetensors"), found: [string, string][] = [];
+  const path = join(folder, "model.safetensors"), whole = await changedFile({});
   const one = "transformer.ln_f.bias", length = 16;
   const cases: Readonly<Record<string, Parameters<typeof changedFile>[0]>> = {
     "a missing tensor": { "transformer.h.1.ln_1.bias": undefined },
@@ -97,18 +96,16 @@ folderTest("weights are those of the config.json, each once, finite and whole", 
     "NaN": { [one]: { data: new Float32Array(length).fill(NaN) } },
     "Infinity": { [one]: { dtype: "BF16", data: new Uint16Array(length).fill(0x7f80) } },
   };
-  const refuse = async (about: string, bytes: Uint8Array) => {
-    await Deno.writeFile(path, bytes);
-    found.push([about, await refusalOfWeights(folder)]);
-  };
-  for (const [about, changes] of Object.entries(cases)) {
-    await refuse(about, await changedFile(changes));
-  }
-  const whole = await changedFile({});
-  for (const end of [7, 100, -1]) await refuse(`bytes up to ${end}`, whole.subarray(0, end));
-  await Deno.remove(path);
-  found.push(["no file", await refusalOfWeights(folder)]);
-  await assertSentences("hugging_face_weights", found, { FOLDER: folder });
+  const read = (make: () => Promise<unknown>) => async () => (await make(), readFolder(folder));
+  await assertRefused("hugging_face_weights", [
+    ...Object.entries(cases).map(([about, changes]) =>
+      [about, read(async () => Deno.writeFile(path, await changedFile(changes)))] as const
+    ),
+    ...[7, 100, -1].map((end) =>
+      [`bytes up to ${end}`, read(() => Deno.writeFile(path, whole.subarray(0, end)))] as const
+    ),
+    ["no file", read(() => Deno.remove(path))],
+  ], { FOLDER: folder });
 });
 
 /** Copies a fixture. */
@@ -120,28 +117,30 @@ async function copyFolder(name: string, to: string): Promise<void> {
 
 folderTest("an index names shards in its folder that hold its tensors", async (folder) => {
   await copyFolder("sharded_bf16", folder);
-  const path = join(folder, "model.safetensors.index.json"), found: [string, string][] = [];
+  const path = join(folder, "model.safetensors.index.json");
   const index = JSON.parse(await Deno.readTextFile(path)), { weight_map } = index;
   const shard = join(folder, "model-00002-of-00002.safetensors");
-  const write = (map: unknown) =>
-    Deno.writeTextFile(path, JSON.stringify({ ...index, weight_map: map }));
-  const refuse = async (about: string, map: unknown) => {
-    await write(map);
-    found.push([about, await refusalOfWeights(folder)]);
-  };
-  for (const name of GOLDEN.shardNames) {
-    await refuse(JSON.stringify(name), { ...weight_map, "wte.weight": name });
-  }
   const { "wte.weight": _, ...missing } = weight_map;
-  await refuse("a tensor that the index has not", missing);
-  await refuse("a tensor that only the index has", { ...weight_map, "h.7.x": basename(shard) });
-  await refuse("a list", []);
-  await write(weight_map);
-  await Deno.truncate(shard, Deno.statSync(shard).size - 2);
-  found.push(["a truncated shard", await refusalOfWeights(folder)]);
-  await Deno.remove(shard);
-  found.push(["no shard", await refusalOfWeights(folder)]);
-  await assertSentences("hugging_face_index", found, { FOLDER: folder });
+  const read = (map: unknown) => async () => {
+    await Deno.writeTextFile(path, JSON.stringify({ ...index, weight_map: map }));
+    await readFolder(folder);
+  };
+  await assertRefused("hugging_face_index", [
+    ...GOLDEN.shardNames.map((name: unknown) =>
+      [JSON.stringify(name), read({ ...weight_map, "wte.weight": name })] as const
+    ),
+    ["a tensor that the index has not", read(missing)],
+    ["a tensor that only the index has", read({ ...weight_map, "h.7.x": basename(shard) })],
+    ["a list", read([])],
+    ["a truncated shard", async () => {
+      await Deno.truncate(shard, Deno.statSync(shard).size - 2);
+      await read(weight_map)();
+    }],
+    ["no shard", async () => {
+      await Deno.remove(shard);
+      await readFolder(folder);
+    }],
+  ], { FOLDER: folder });
 });
 
 for (const folder of FOLDERS) {

@@ -16,6 +16,7 @@ import { hashWeights } from "../../../actors/checkpoints/format.ts";
 import { encodeSafetensors } from "../../../kernels/mod.ts";
 import { assertSentences } from "../../console/refusals.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";
+import { stateWith } from "./write.ts";
 
 /** Two parameters for each of two workers. */
 const NAMES = ["a.weight", "b.weight", "c.weight", "d.weight"];
@@ -25,15 +26,11 @@ const PARAMETERS = NAMES.map((name) => ({ name, shape: SHAPE }));
 /** @param averaged Weights of which there are averages. */
 function stateOf(seed: number, averaged: readonly string[] = []) {
   const values = (n: number) => new Float32Array(6).map((_, i) => seed + n + i / 8);
-  return {
-    weights: new Map(NAMES.map((name, n) => [name, values(n)])),
-    moments: new Map([
-      ...NAMES.flatMap((name, n) =>
-        ["", "_sq"].map((more, i) => [`${name}.exp_avg${more}`, values(i ? n : -n)] as const)
-      ),
-      ...averaged.map((name) => [`${name}.ema`, values(100 + NAMES.indexOf(name))] as const),
-    ]),
-  };
+  const state = stateWith(NAMES, (_, n) => values(n), (_, n, i) => values(i ? n : -n));
+  const averages = averaged.map((name) =>
+    [`${name}.ema`, values(100 + NAMES.indexOf(name))] as const
+  );
+  return { ...state, moments: new Map([...state.moments, ...averages]) };
 }
 
 /** Returns the part of such a state that one worker holds. */

@@ -21,6 +21,7 @@ import { elementCount } from "../../../kernels/graph/shapes.ts";
 import type { StageState } from "../../../kernels/stage/state.ts";
 import { atDepth } from "../../depth.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";
+import { stateWith } from "./write.ts";
 
 /** More than a piece, less, a number for a name, nothing, and a piece and a bit. */
 const SHAPES = new Map<string, readonly number[]>([
@@ -34,17 +35,12 @@ const SHAPES = new Map<string, readonly number[]>([
 function stateOf(seed = 0): StageState {
   const values = (shape: readonly number[], more: number) =>
     Float32Array.from({ length: elementCount(shape) }, (_, i) => (i % 1000) / 8 + more + seed);
-  const moments = Array.from(
-    SHAPES,
-    ([name, shape], k) =>
-      ["exp_avg", "exp_avg_sq"].map((moment, i) =>
-        [`${name}.${moment}`, values(shape, 10 + 2 * k + i)] as const
-      ),
+  const shapeOf = (name: string) => SHAPES.get(name)!;
+  return stateWith(
+    [...SHAPES.keys()],
+    (name, k) => values(shapeOf(name), k),
+    (name, k, i) => values(shapeOf(name), 10 + 2 * k + i),
   );
-  return {
-    weights: new Map(Array.from(SHAPES, ([name, shape], k) => [name, values(shape, k)])),
-    moments: new Map(moments.flat()),
-  };
 }
 
 const STATE = stateOf();

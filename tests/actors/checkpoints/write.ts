@@ -22,3 +22,16 @@ export async function writeCheckpoint(
   const held = heldValues(state, shapes);
   return (await writeHeld(directory, { step, state: held, config }, disk)).path;
 }
+
+/** Makes the weights with these names, and two moments of each. */
+export const stateWith = (
+  names: readonly string[],
+  weight: (name: string, nth: number) => Float32Array,
+  moment: (name: string, nth: number, isSecond: 0 | 1) => Float32Array,
+): StageState => ({
+  weights: new Map(names.map((name, n) => [name, weight(name, n)])),
+  moments: new Map(names.flatMap((name, n) => [
+    [`${name}.exp_avg`, moment(name, n, 0)],
+    [`${name}.exp_avg_sq`, moment(name, n, 1)],
+  ])),
+});

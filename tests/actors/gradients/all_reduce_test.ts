@@ -10,7 +10,7 @@ import {
   type ReducerOptions,
 } from "../../../actors/gradients/all_reduce.ts";
 import { atDepth } from "../../depth.ts";
-import { assertSentences } from "../../console/refusals.ts";
+import { assertRefused } from "../../kernels/graph/refused.ts";
 import fc from "../../fast_check.ts";
 import { allReduce, bytesOf, cases, copiesOf, leftToRight } from "./all_reduce/gradients.ts";
 
@@ -237,23 +237,18 @@ const UNOPENED: readonly Partial<ReducerOptions>[] = [
 ];
 
 Deno.test("messages, chunks, reads and options that cannot be are refused by name", async () => {
-  const found: [string, string][] = [];
-  const refuse = async (about: unknown, action: () => unknown) => {
-    const taken = () => assert.fail(`${about} must be refused`);
-    const text = Deno.inspect(about, { breakLength: Infinity }).replace(/\[Uint8.*>, /, "");
-    found.push([text, await Promise.try(action).then(taken, String)]);
-  };
-  for (const [change, options] of REFUSED) {
-    const message = { ...MESSAGE, ...change };
-    await refuse(change, () => openReducer({ ...OPTIONS, ...options }).receive(message));
-  }
-  for (const change of UNOPENED) await refuse(change, () => openReducer({ ...OPTIONS, ...change }));
-  const reducer = openReducer(OPTIONS), read = () => Promise.resolve(new Float32Array(5));
+  const open = (options: Partial<ReducerOptions> = {}) => openReducer({ ...OPTIONS, ...options });
+  const reducer = open(), read = () => Promise.resolve(new Float32Array(5));
   await reducer.start(1);
-  await refuse("starting a chunk again", () => reducer.start(1));
-  await refuse("starting a chunk too many", () => reducer.start(2));
-  await refuse("a chunk before the first", () => reducer.isComplete(-1));
-  await refuse("a read of another length", () => openReducer({ ...OPTIONS, read }).start(0));
-  await assertSentences("all_reduce", found);
+  await assertRefused("all_reduce", [
+    ...REFUSED.map(([change, options]) =>
+      [change, () => open(options).receive({ ...MESSAGE, ...change })] as const
+    ),
+    ...UNOPENED.map((change) => [change, () => open(change)] as const),
+    ["starting a chunk again", () => reducer.start(1)],
+    ["starting a chunk too many", () => reducer.start(2)],
+    ["a chunk before the first", () => reducer.isComplete(-1)],
+    ["a read of another length", () => open({ read }).start(0)],
+  ]);
   openReducer({ ...OPTIONS, shared: SHARED }).receive({ ...MESSAGE, values: undefined! });
 });

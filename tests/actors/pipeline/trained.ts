@@ -9,7 +9,7 @@ import {
   scheduleFromLists,
   type ScheduleOptions,
 } from "../../../schedules/mod.ts";
-import { assertSentences } from "../../console/refusals.ts";
+import { assertRefused as assertCallsRefused } from "../../kernels/graph/refused.ts";
 import { groupingOf, once, type Outcome, outcome, type Sizes, SMALL } from "../runs.ts";
 
 export type Options = Partial<TrainOptions>;
@@ -105,18 +105,17 @@ export function scheduleOf(
 }
 
 /** Compares the errors of refused runs, by name, with `tests/golden/refusals/NAME.txt`. */
-export async function assertRefused(
+export const assertRefused = (
   name: string,
   sizes: Sizes,
   cases: Readonly<Record<string, Options>>,
-): Promise<void> {
-  const sentences: [string, string][] = [];
-  for (const [about, options] of Object.entries(cases)) {
-    const taken = () => assert.fail(`${about} must be refused`);
-    sentences.push([about, await trained(sizes, options).then(taken, String)]);
-  }
-  await assertSentences(name, sentences);
-}
+): Promise<void> =>
+  assertCallsRefused(
+    name,
+    Object.entries(cases).map(([about, options]) =>
+      [about, () => trained(sizes, options)] as const
+    ),
+  );
 
 /** Asserts that each number is near the expected number. */
 export function assertNear(

@@ -31,6 +31,7 @@ import {
   reduceMs,
 } from "../../../actors/planner/measure_links.ts";
 import { openLayerCosts } from "../../../actors/planner/costs.ts";
+import { acts } from "../run/timeline/acts.ts";
 import {
   type LayerCost,
   type LayerFacts,
@@ -179,23 +180,16 @@ const alone = (factor: number): CalibratedLoad => ({
   model: 0,
   atOnce: 1,
   stages: 1,
-  steps: [[[
-    { name: "0F0", start: 0, end: 4 * factor },
-    { name: "0B0", start: 20, end: 20 + 8 * factor },
-    { name: "reduce 0", start: 50, end: 51 },
-    { name: "optimizer", start: 60, end: 62 },
-  ]]],
+  steps: [[acts(
+    `0F0 0-${4 * factor}, 0B0 20-${20 + 8 * factor}, reduce 0 50-51, optimizer 60-62`,
+  )]],
 });
 
 /** Two workers that always compute at the same time. */
 const both = (factor: number): CalibratedLoad => {
   const trace = (stage: number, layers: number) => {
-    const half = 1.5 * factor * layers;
-    return [
-      { name: `${stage}F0`, start: 0, end: factor * layers },
-      { name: `${stage}B0`, start: factor * layers, end: 2 * half },
-      { name: "optimizer", start: 50, end: 52 },
-    ];
+    const ms = factor * layers;
+    return acts(`${stage}F0 0-${ms}, ${stage}B0 ${ms}-${3 * ms}, optimizer 50-52`);
   };
   return { model: 0, atOnce: 2, stages: 2, steps: [[trace(0, first!), trace(1, second!)]] };
 };
@@ -292,16 +286,11 @@ Deno.test("overheads of an action and of a step follow from a short and a long s
 });
 
 Deno.test("the overhead of a step is the time in which no action ran", () => {
-  const traces = [[{ name: "0F0", start: 1, end: 3 }, { name: "0B0", start: 4, end: 4.5 }]];
-  assert.equal(besideActions({ ms: 7, traces }), 4.5);
+  assert.equal(besideActions({ ms: 7, traces: [acts("0F0 1-3, 0B0 4-4.5")] }), 4.5);
 });
 
 Deno.test("the all-reduce is measured on the last copy, since the first also takes the norms", () => {
-  const copy = (end: number) => [
-    { name: "0F0", start: 0, end: 1 },
-    { name: "reduce 0", start: 2, end },
-    { name: "reduce 0", start: 10, end: 11 },
-  ];
+  const copy = (end: number) => acts(`0F0 0-1, reduce 0 2-${end}, reduce 0 10-11`);
   assert.equal(reduceMs([copy(9), copy(5)]), 4);
 });
 
@@ -340,15 +329,10 @@ Deno.test("two cores have at least twelve configurations, none with more workers
 });
 
 Deno.test("the parts of a traced step add up to it", () => {
-  const traces = [[
-    { name: "0F0", start: 10, end: 12 },
-    { name: "0B0", start: 18, end: 20, arrived: 17.5 },
-    { name: "optimizer", start: 21, end: 22 },
-  ], [
-    { name: "1F0", start: 13, end: 15, arrived: 13 },
-    { name: "1B0", start: 15.5, end: 17 },
-    { name: "optimizer", start: 21, end: 23 },
-  ]];
+  const traces = [
+    acts("0F0 10-12, 0B0 18-20<17.5, optimizer 21-22"),
+    acts("1F0 13-15<13, 1B0 15.5-17, optimizer 21-23"),
+  ];
   const parts = measuredParts(16, traces, 1);
   assert.equal(parts.busyMs, (4 + 3.5) / 2);
   assert.equal(parts.closingMs, 6);

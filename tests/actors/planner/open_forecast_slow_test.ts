@@ -1,6 +1,6 @@
 /** The planner on a real model, with a profile of its layers. */
 
-import { deepEqual, equal, match, ok, throws } from "node:assert/strict";
+import { deepEqual, equal, match, ok } from "node:assert/strict";
 import {
   candidatesOf,
   leastBytes,
@@ -12,6 +12,7 @@ import { planRuns, scheduleOf } from "../../../actors/planner/plan.ts";
 import type { Profile } from "../../../actors/planner/profile.ts";
 import { ADAMW_DEFAULTS, gpt2, mlp } from "../../../kernels/mod.ts";
 import { IS_DEEP } from "../../depth.ts";
+import { assertRefused } from "../../kernels/graph/refused.ts";
 import { statedProfile, withDearHead } from "./stated_profile.ts";
 
 const CONFIG = { layers: 3, hidden: 32, heads: 2, seq: 16, vocab: 64 };
@@ -206,11 +207,9 @@ Deno.test("what train refuses without a flush is not in a plan", () => {
 
 Deno.test("a profile of another model, or without the transport, is refused", () => {
   const plain = statedProfile(CONFIG, 4);
-  const other = open(plain, mlp({ inputs: 4, hidden: 8, layers: 6, classes: 2 }, 1));
-  const cost =
-    /^Error: Cannot predict: the profile must have the cost of hidden .*, received embedding/;
-  throws(() => planRuns(CUT, other), cost);
-  const transport =
-    /^Error: Cannot predict: the profile must have the transport worker, received none/;
-  throws(() => planRuns(CUT, open({ ...plain, links: {} })), transport);
+  const other = mlp({ inputs: 4, hidden: 8, layers: 6, classes: 2 }, 1);
+  return assertRefused("profiles_of_plans", [
+    () => planRuns(CUT, open(plain, other)),
+    () => planRuns(CUT, open({ ...plain, links: {} })),
+  ]);
 });

@@ -12,6 +12,7 @@ import { skipEdges } from "../../../kernels/compile/layout.ts";
 import { startsOf } from "../../../kernels/compile/layout.ts";
 import { createSchedule, simulateStep, withRecomputation } from "../../../schedules/mod.ts";
 import { outcome, type Sizes, SMALL } from "../runs.ts";
+import { assertRefused } from "../../kernels/graph/refused.ts";
 import { SKIPPING } from "../pipeline/skipping_model.ts";
 import { stated } from "./stated_profile.ts";
 
@@ -158,13 +159,11 @@ Deno.test("unmeasured sizes are scaled by their work, with a note", () => {
   assert.ok(notes.some((note) => /^scaled: mlp: 2.00 times the forward/.test(note)), `${notes}`);
 });
 
-Deno.test("a prediction names costs that are missing in the profile", () => {
-  const refused = (options: Partial<PredictOptions>, must: RegExp) =>
-    assert.throws(() => predict(profileOf(), options), must);
-  const cost =
-    /must have the cost of embedding \(wasm, fp32\), received embedding \(native, fp32\)/;
-  refused({ device: "wasm" }, cost);
-  refused({ transport: "mpi" }, /must have the transport mpi, received worker/);
+Deno.test("a prediction names costs that are missing in the profile", async () => {
+  await assertRefused("missing_costs", [
+    () => predict(profileOf(), { device: "wasm" }),
+    () => predict(profileOf(), { transport: "mpi" }),
+  ]);
   const crowded = "6 workers share 4 cores, which was not measured";
   assert.ok(predict(profileOf(), { workers: 2, replicas: 3 }).notes.includes(crowded));
   assert.deepEqual(predict(profileOf(), { workers: 2, replicas: 2 }).notes, []);

@@ -12,6 +12,7 @@ import type { TracedAction } from "../../../actors/pipeline/step.ts";
 import { compileRun } from "../../../actors/run/compile.ts";
 import { mlp } from "../../../kernels/mod.ts";
 import { createSchedule } from "../../../schedules/mod.ts";
+import { acts } from "../run/timeline/acts.ts";
 import { inFolder } from "../../in_folder.ts";
 import CASES from "./profile.json" with { type: "json" };
 
@@ -78,26 +79,14 @@ const run: TracedRun = {
 
 /** A step of two stages and one micro-batch that begins at a time and takes `factor` times as long. */
 const stepAt = (at: number, factor = 1): { traces: TracedAction[][] } => {
-  const span = (name: string, start: number, end: number, more: Partial<TracedAction> = {}) => ({
-    name,
-    start: at + factor * start,
-    end: at + factor * end,
-    ...more.arrived !== undefined && { arrived: at + factor * more.arrived },
+  const moved = ({ name, start, end, arrived }: TracedAction): TracedAction => ({
+    ...{ name, start: at + factor * start, end: at + factor * end },
+    ...arrived !== undefined && { arrived: at + factor * arrived },
   });
   return {
     traces: [
-      [
-        span("0F0", 0, 1),
-        span("0B0", 10.5, 13, { arrived: 10.25 }),
-        span("reduce 0", 13.5, 13.75),
-        span("optimizer", 14, 14.5),
-      ],
-      [
-        span("1F0", 1.5, 4, { arrived: 1.25 }),
-        span("1B0", 4.25, 10),
-        span("reduce 1", 13.5, 14),
-        span("optimizer", 14, 15.5),
-      ],
+      acts("0F0 0-1, 0B0 10.5-13<10.25, reduce 0 13.5-13.75, optimizer 14-14.5").map(moved),
+      acts("1F0 1.5-4<1.25, 1B0 4.25-10, reduce 1 13.5-14, optimizer 14-15.5").map(moved),
     ],
   };
 };
@@ -125,12 +114,8 @@ Deno.test("the profile of a trace can be written and parsed, and a trace without
 });
 
 Deno.test("copies of a stage share the cost of adding their gradients", () => {
-  const copy = (worker: number): TracedAction[] => [
-    { name: "0F0", start: 0, end: 1 },
-    { name: "0B0", start: 1, end: 3 },
-    { name: "reduce 0", start: 4, end: 5 + worker },
-    { name: "optimizer", start: 6, end: 7 },
-  ];
+  const copy = (worker: number) =>
+    acts(`0F0 0-1, 0B0 1-3, reduce 0 4-${5 + worker}, optimizer 6-7`);
   const alone = { ...run, replicas: 2, parameters: [1000], shares: [1], activationBytes: [8] };
   const { reduce, closing, optimizer } = profileOfTrace(alone, [{ traces: [copy(0), copy(1)] }]);
   // Each adds the half that it owns: 1.5 ms of a half for a thousand numbers.

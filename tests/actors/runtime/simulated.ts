@@ -5,14 +5,13 @@
  */
 
 import assert from "node:assert/strict";
-import { type ActorSpec, type System } from "../../../actors/runtime/mod.ts";
-import { createSystem } from "../../../actors/transports/system.ts";
-import { beginJournal } from "../../../actors/simulation/journal_writer.ts";
+import type { ActorSpec, System } from "../../../actors/runtime/mod.ts";
 import { pct, random } from "../../../actors/simulation/strategies.ts";
 import { replayInbox } from "../../../actors/simulation/replay_actor.ts";
 import type { Scenario, SimulateOptions } from "../../../actors/simulation/run.ts";
 import { simulate } from "../../../actors/simulation/simulate.ts";
 import { atDepth } from "../../depth.ts";
+import { parseJournal, systemJournal } from "../simulation/forged.ts";
 
 /** Plays in plain order, where nothing may fail. */
 export async function playOnce<T>(
@@ -59,16 +58,5 @@ export function failTest(name: string, scenario: Scenario<unknown>, wanted: RegE
 }
 
 /** Has a system keep a journal, and replays from it the inbox of the actors of this kind. */
-export async function replayed(spec: ActorSpec<never>, use: (system: System) => Promise<unknown>) {
-  const path = await Deno.makeTempFile();
-  try {
-    const observer = await beginJournal({ path, payloads: true });
-    {
-      await using system = createSystem({ observer });
-      await use(system);
-    }
-    return await replayInbox(spec as ActorSpec<unknown>, path);
-  } finally {
-    await Deno.remove(path);
-  }
-}
+export const replayed = async (spec: ActorSpec<never>, use: (system: System) => Promise<unknown>) =>
+  replayInbox(spec as ActorSpec<unknown>, parseJournal(await systemJournal(use)));

@@ -17,9 +17,10 @@ import {
   SimulationError,
   type World,
 } from "../../../actors/simulation/run.ts";
-import { delay, random, type Strategy } from "../../../actors/simulation/strategies.ts";
+import { delay, pct, random, type Strategy } from "../../../actors/simulation/strategies.ts";
 import { explore } from "../../../actors/simulation/explore.ts";
 import { simulate } from "../../../actors/simulation/simulate.ts";
+import { assertRefused } from "../../kernels/graph/refused.ts";
 import { type Any, playRing, playSum, spawnText } from "./players.ts";
 
 const FOUR = [[1], [2], [3], [4]];
@@ -63,25 +64,22 @@ Deno.test("options with which nothing is tested, or never what they say, are ref
   const choosing = (choice: number): { readonly strategy: Strategy } => ({
     strategy: { name: "mine", begin: () => true, choose: () => choice },
   });
-  const wrong = [
-    [{ runs: 0 }, /^Cannot explore: runs must be at least 1, received 0$/],
-    [{ runs: NaN }, /runs must be at least 1, received NaN$/],
-    [{ seed: NaN }, /^Cannot simulate: seed must be a whole number, received NaN$/],
-    [loss({ rate: 2 }), /^Cannot draw faults: rate must be from 0 to 1, received 2 \(rate\)$/],
-    [loss({ rates: { loss: -1 } }), /rate must be from 0 to 1, received -1 \(loss\)$/],
-    [
-      loss({ kinds: ["rain"] }),
-      /^Cannot draw faults: kinds must be of crash-before,.*received rain$/,
-    ],
-    [loss({ kinds: [] }), /kinds must be of crash-before,.*received none$/],
-    [choosing(0.5), /^Cannot simulate: the choice of mine must be from 0 to \d, .* received 0\.5$/],
-    [choosing(9), /must be from 0 to \d, PRUNE or WAIT, received 9$/],
-  ] as const;
-  for (const [options, message] of wrong) {
-    await assert.rejects(explore(options, isFirst), { name: "RangeError", message });
-  }
-  const message = /^Cannot shrink: the run must have a failure, received none$/;
-  await assert.rejects(shrink({}, isFirst, undefined as never), { name: "TypeError", message });
+  await assertRefused("explorations", [
+    () => explore({ runs: 0 }, isFirst),
+    () => explore({ runs: NaN }, isFirst),
+    () => explore({ seed: NaN }, isFirst),
+    () => explore(loss({ rate: 2 }), isFirst),
+    () => explore(loss({ rates: { loss: -1 } }), isFirst),
+    () => explore(loss({ kinds: ["rain"] }), isFirst),
+    () => explore(loss({ kinds: [] }), isFirst),
+    () => explore(choosing(0.5), isFirst),
+    () => explore(choosing(9), isFirst),
+    () => shrink({}, isFirst, undefined as never),
+    () => explore({ strategy: delay(0) }, isFirst),
+    () => explore({ strategy: delay(1.5) }, isFirst),
+    () => explore({ strategy: pct(0) }, isFirst),
+    () => explore({ strategy: pct(1.5) }, isFirst),
+  ]);
 });
 
 Deno.test("two runs of one order must return the same, or fail alike", async () => {

@@ -1,6 +1,7 @@
 /** Forged journals: changed, but with valid checksums and hashes. */
 
 import assert from "node:assert/strict";
+import type { System } from "../../../actors/runtime/mod.ts";
 import { createSystem } from "../../../actors/transports/system.ts";
 import { beginJournal } from "../../../actors/simulation/journal_writer.ts";
 import { Digest } from "../../../actors/simulation/digest.ts";
@@ -25,16 +26,22 @@ export async function journalOf(play: (path: string) => Promise<unknown>): Promi
   }
 }
 
+/** Returns the text of the journal of a system while `play` runs. */
+export const systemJournal = (
+  play: (system: System) => Promise<unknown>,
+  options: Partial<Parameters<typeof beginJournal>[0]> = { payloads: true },
+): Promise<string> =>
+  journalOf(async (path) => {
+    await using system = createSystem({ observer: await beginJournal({ path, ...options }) });
+    await play(system);
+  });
+
 /** The module of the players. */
 export const PLAYERS = new URL("./players.ts", import.meta.url).href;
 
 /** The text of the journal of two real actors: one asks the other, which has state. */
 export const realJournal = (isolate: "local" | "worker" | "process") =>
-  journalOf(async (path) => {
-    const observer = await beginJournal({ path, actors: [PLAYERS], payloads: true });
-    await using system = createSystem({ observer });
-    await playAsker(system, isolate);
-  });
+  systemJournal((system) => playAsker(system, isolate), { actors: [PLAYERS], payloads: true });
 
 /** A line of a journal without its sum. */
 export type Forged = Record<string, unknown>;

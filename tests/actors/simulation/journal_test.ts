@@ -5,7 +5,6 @@ import assert from "node:assert/strict";
 import { delay } from "@std/async/delay";
 import fc from "../../fast_check.ts";
 import {
-  beginJournal,
   random,
   ReplayError,
   replayInbox,
@@ -26,8 +25,9 @@ import {
   realJournal,
   recordsOf,
   refusedLine,
+  systemJournal,
 } from "./forged.ts";
-import { createSystem, type System } from "../../../actors/mod.ts";
+import type { System } from "../../../actors/mod.ts";
 import { plain } from "../runtime/players.ts";
 import { type Any, GUARD, playRing, playSum, SUM, sum } from "./players.ts";
 
@@ -350,12 +350,7 @@ Deno.test("messages may have the types of the runtime's work", async () => {
     for (const type of ["finish", "init", "answer:x"]) system.send(to, { type });
     return system.ask(to, { type: "End" });
   };
-  const journal = parseJournal(
-    await journalOf(async (path) => {
-      await using system = createSystem({ observer: await beginJournal({ path, payloads: true }) });
-      await play(system);
-    }),
-  );
+  const journal = parseJournal(await systemJournal(play));
   const { steps, states } = await replayInbox(spec, journal);
   assert.deepEqual({ steps, states }, { steps: 7, states: 7 });
   await replayJournal(journal, ({ system }) => play(system));
@@ -384,12 +379,8 @@ Deno.test("timers of a real run fire in the recorded order", async () => {
     return await rung;
   };
   let rung: unknown;
-  const journal = parseJournal(
-    await journalOf(async (path) => {
-      await using system = createSystem({ observer: await beginJournal({ path }) });
-      rung = await play(system, () => delay(30));
-    }),
-  );
+  const slowly = async (system: System) => rung = await play(system, () => delay(30));
+  const journal = parseJournal(await systemJournal(slowly, {}));
   const { value } = await replayJournal(journal, ({ system }) => play(system, () => undefined));
   assert.deepEqual(value, rung);
 });
@@ -404,11 +395,8 @@ Deno.test("a question does not time out in a replay if a killed program has lost
     const asker = system.spawn(client, to, { id: "client" });
     return system.ask(asker, { type: "Ask" }, { timeoutMs: Infinity });
   };
-  const text = await journalOf(async (path) => {
-    await using system = createSystem({ observer: await beginJournal({ path }) });
-    await play(system);
-  });
-  const lines = text.split("\n"), end = lines.findIndex((line) => line.includes("answer:Read"));
+  const lines = (await systemJournal(play, {})).split("\n");
+  const end = lines.findIndex((line) => line.includes("answer:Read"));
   const kept = lines.slice(0, end + 1).filter((line) => !line.includes('"isolate":1,'));
   const { steps } = await replayJournal(
     parseJournal(`${kept.join("\n")}\n`),

@@ -6,23 +6,8 @@ import type { TracedAction } from "../../../../actors/pipeline/step.ts";
 import type { TrainOptions } from "../../../../actors/options/train_options.ts";
 import { createSchedule, formatAction } from "../../../../schedules/mod.ts";
 import { batchesOf, eventsOf, outcome, SMALL } from "../../runs.ts";
+import { act, acts } from "./acts.ts";
 import steps from "./steps.json" with { type: "json" };
-
-/**
- * An action: `1F0 5-9` in milliseconds, with `<4.5` when its input came and `>8` when it sent, and a
- * chunk `#1` of stage 0.
- */
-function act(text: string): TracedAction {
-  const [, name, start, end, rest] = /^(.*) (-?[\d.]+)-([\d.]+)(.*)$/.exec(text)!;
-  const after = (mark: string) =>
-    rest!.includes(mark) ? parseFloat(rest!.split(mark)[1]!) : undefined;
-  const found = { arrived: after("<"), sent: after(">"), chunk: after("#") };
-  const known = Object.entries(found).filter(([, value]) => value !== undefined);
-  const stage = found.chunk === undefined ? {} : { stage: 0 };
-  return { name: name!, start: +start!, end: +end!, ...Object.fromEntries(known), ...stage };
-}
-
-const acts = (text: string) => text.split(", ").map(act);
 
 // Traced steps, the gaps of each worker as `start-end cause`, and the flows.
 for (const { what, traces, replicas, gaps, flows } of steps) {

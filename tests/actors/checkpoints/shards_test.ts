@@ -41,7 +41,7 @@ function heldOf(
 ): HeldState {
   const { weights, moments } = stateOf(seed, averaged);
   const shapes = new Map(names.map((name) => [name, SHAPE]));
-  const own = <T>(tensors: Map<string, T>, nameOf: (key: string) => string) =>
+  const own = <T>(tensors: ReadonlyMap<string, T>, nameOf: (key: string) => string) =>
     new Map([...tensors].filter(([key]) => shapes.has(nameOf(key))));
   const held = { weights: own(weights, (name) => name), moments: own(moments, parameterOf) };
   return heldValues(held, shapes);

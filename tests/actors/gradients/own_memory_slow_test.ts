@@ -1,63 +1,47 @@
-/** Steps on devices with separate memory: no views at an offset, the same sums, and few copies. */
+/** Runs on devices with separate memory: no views at an offset, the same sums, and few copies. */
 
 import assert from "node:assert/strict";
-import { gpt2, openReference } from "../../../kernels/mod.ts";
-import { createSchedule, type ScheduleOptions } from "../../../schedules/mod.ts";
-import { ownMemory } from "../../kernels/own_memory.ts";
-import { assertSameBits, drawTokens } from "../../kernels/stage/stage_runs.ts";
-import { copiedByStages, stepByHand, type Steps } from "./steps_by_hand.ts";
+import type { TrainEvent } from "../../../actors/options/train_events.ts";
+import type { TrainOptions } from "../../../actors/options/train_options.ts";
+import { createSystem } from "../../../actors/transports/system.ts";
+import { outcome, type Sizes, SMALL } from "../runs.ts";
+import { copiedInStep, onOwnMemory } from "./own_devices.ts";
 
-const CONFIG = { layers: 2, hidden: 8, heads: 2, seq: 4, vocab: 9 };
+const SIZES: Sizes = {
+  ...{ ...SMALL, layers: 2, hidden: 8, heads: 2, seq: 4, vocab: 9, microBatches: 2 },
+};
 
-const withOwnMemory = async () => ownMemory(await openReference());
+type Options = Partial<TrainOptions>;
 
-interface Case extends Partial<Omit<Steps, "options" | "schedule">> {
-  readonly name: string;
-  readonly schedule?: ScheduleOptions;
-  readonly options?: Partial<Steps["options"]>;
-  readonly isTied?: boolean;
+/** Trains in messages: shared memory would spare the devices some copies. */
+async function run(options: Options, sizes = SIZES, see?: (event: TrainEvent) => void) {
+  await using system = createSystem();
+  const place = { workers: 2, device: "reference", runtime: "local", retries: 0, system } as const;
+  return await outcome(sizes, { ...place, ...options }, see);
 }
 
-function stepsOf({ name, schedule: given, options, isTied = false, ...rest }: Case): Steps {
-  const schedule = createSchedule(name, { workers: 2, microBatches: 2, ...given });
-  const count = (options?.replicas ?? 1) * schedule.microBatches;
-  return {
-    options: { model: gpt2({ ...CONFIG, tie: isTied }, 2), ...options },
-    schedule,
-    microBatches: drawTokens(count, 2 * CONFIG.seq, CONFIG.vocab),
-    steps: 2,
-    openDevice: withOwnMemory,
-    ...rest,
-  };
-}
-
-const CASES: readonly Case[] = [
-  { name: "1f1b", options: { replicas: 2, bucketSize: 101 }, coarsening: 3 },
-  { name: "chimera", options: { replicas: 2, bucketSize: 37 }, coarsening: 2 },
-  { name: "chimera", options: { replicas: 3, precision: "fp16" }, coarsening: 3 },
-  { name: "chimera", options: { precision: "fp16" }, isTied: true },
-  { name: "zb-h1", options: { replicas: 2 } },
-  { name: "chimera", options: { recomputeInterval: 1, offload: true } },
+const CASES: readonly (Options & { readonly tie?: boolean })[] = [
+  { schedule: "1f1b", replicas: 2, bucketSize: 101, coarsening: 3 },
+  { schedule: "chimera", replicas: 2, bucketSize: 37, coarsening: 2 },
+  { schedule: "chimera", replicas: 3, precision: "fp16", coarsening: 3 },
+  { schedule: "chimera", precision: "fp16", tie: true },
+  { schedule: "zb-h1", replicas: 2 },
+  { schedule: "chimera", recomputeInterval: 1, offload: true },
 ];
-
-for (const one of CASES) {
-  const { name, options, coarsening, isTied } = one;
-  Deno.test(`${name} ${JSON.stringify({ ...options, coarsening, isTied })} has the bits of sums on the host, and no view at an offset`, async () => {
-    const received = await stepByHand(stepsOf(one));
-    const expected = await stepByHand({ ...stepsOf(one), openDevice: openReference });
-    assertSameBits(received.results, expected.results, name);
-    assert.deepEqual(received.squares, expected.squares);
+for (const { tie = false, ...options } of CASES) {
+  Deno.test(`${JSON.stringify({ ...options, tie })} has the bits of sums on the host, all copies too, and no view at an offset`, async () => {
+    const sizes = { ...SIZES, tie }, verify = "sums";
+    const received = await onOwnMemory("reference", () => run({ ...options, verify }, sizes));
+    assert.deepEqual(received.bits, (await run(options, sizes)).bits);
   });
 }
 
 Deno.test("ring and Rabenseifner add on the device, too: all copies have the same bits", async () => {
   for (const replicas of [2, 3, 4]) {
-    const one: Case = { name: "1f1b", options: { replicas }, algorithm: "fast", coarsening: 2 };
-    const { results } = await stepByHand(stepsOf(one));
-    for (const [name, weights] of results) {
-      if (!name.endsWith(" of copy 1")) continue;
-      assert.deepEqual(results.get(name.replace(/1$/, "0")), weights, name);
-    }
+    const retaken: string[] = [], announce = (line: string) => void retaken.push(line);
+    const how = { schedule: "1f1b", replicas, reduce: "fast", coarsening: 2, announce } as const;
+    await onOwnMemory("reference", () => run({ ...how, verify: "sums" }));
+    assert.deepEqual(retaken, []);
   }
 });
 
@@ -75,9 +59,9 @@ const COPIED = {
 
 Deno.test("a step of one or more copies of each stage copies what the plan of its messages says", async () => {
   for (const [replicas, expected] of Object.entries(COPIED)) {
-    const schedule = { workers: 3, microBatches: 3 }, options = { replicas: Number(replicas) };
-    const one: Case = { name: "1f1b", schedule, options, coarsening: 2 };
-    const { workers } = await stepByHand(stepsOf(one));
-    assert.deepEqual(copiedByStages(workers), expected);
+    const how = { schedule: "1f1b", workers: 3, coarsening: 2, replicas: Number(replicas) };
+    const sizes = { ...SIZES, microBatches: 3 };
+    const copied = await copiedInStep("reference", (see) => run(how, sizes, see));
+    assert.deepEqual(copied, expected);
   }
 });

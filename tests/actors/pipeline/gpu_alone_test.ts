@@ -7,14 +7,11 @@
 import assert from "node:assert/strict";
 import { readCheckpoint } from "../../../actors/checkpoints/read.ts";
 import { gpt2 } from "../../../kernels/mod.ts";
-import { openWebgpu } from "../../../kernels/devices/webgpu/webgpu.ts";
-import { createSchedule } from "../../../schedules/mod.ts";
+import { createSystem } from "../../../actors/transports/system.ts";
 import { gpuTest, keepGpuOpen } from "../../gpu.ts";
 import { inFolder } from "../../in_folder.ts";
-import { ownMemory } from "../../kernels/own_memory.ts";
-import { drawTokens } from "../../kernels/stage/stage_runs.ts";
-import { copiedByStages, stepByHand, type Steps } from "../gradients/steps_by_hand.ts";
-import { batchesOf, type Sizes } from "../runs.ts";
+import { copiedInStep } from "../gradients/own_devices.ts";
+import { batchesOf, outcome, type Sizes } from "../runs.ts";
 import { assertNear, DELAYS, openOracle, type Options, trained } from "./trained.ts";
 
 keepGpuOpen();
@@ -75,15 +72,12 @@ const throughDevices = async (directory: string) => {
 gpuTest("a checkpoint goes from native to webgpu and back", () => inFolder(throughDevices));
 
 gpuTest("stages on webgpu copy only their messages, without a view at an offset", async () => {
-  const config = { layers: 1, hidden: 8, heads: 2, seq: 4, vocab: 9 };
-  const steps: Steps = {
-    options: { model: gpt2(config, 2), replicas: 2, bucketSize: 37 },
-    schedule: createSchedule("1f1b", { workers: 3, microBatches: 1 }),
-    coarsening: 3,
-    microBatches: drawTokens(2, 8, 9),
-    steps: 2,
-    openDevice: async () => ownMemory(await openWebgpu()),
-  };
-  const { workers } = await stepByHand(steps);
-  assert.deepEqual(copiedByStages(workers), [[4224, 4192], [5824, 5832], [1544, 1460]]);
+  const sizes = { ...SIZES, hidden: 8, seq: 4, vocab: 9, microBatches: 1 };
+  const how = { schedule: "1f1b", workers: 3, replicas: 2, bucketSize: 37, coarsening: 3 } as const;
+  const place = { device: "webgpu", runtime: "local", retries: 0 } as const;
+  const copied = await copiedInStep("webgpu", async (see) => {
+    await using system = createSystem();
+    await outcome(sizes, { ...how, ...place, system }, see);
+  });
+  assert.deepEqual(copied, [[4224, 4192], [5824, 5832], [1544, 1460]]);
 });

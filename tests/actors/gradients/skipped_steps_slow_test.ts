@@ -6,31 +6,15 @@ import { SCALE_MIN } from "../../../actors/gradients/commit.ts";
 import { type Batch, type Layer, type Model, type Value } from "../../../kernels/mod.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";
 import { type Options, trained } from "../pipeline/trained.ts";
-import { B, batch, RINGS } from "../run/own_layers.ts";
+import { B, batch, dataOfSteps, RINGS, type StepKind } from "../run/own_layers.ts";
 import { SMALL } from "../runs.ts";
 
 const N = 4;
 
-/** A step that is taken, one whose gradients overflow, or one whose loss is not finite. */
-type Kind = "good" | "bad" | "lost";
-
-function* dataOf(steps: readonly Kind[]): Generator<Batch, void> {
-  let good = 0;
-  for (const kind of steps) {
-    for (let m = 0; m < N; m++) {
-      const one = batch(kind === "good" ? good++ : m);
-      // Such points overflow only in the gradients under a loss scale.
-      const points = kind === "bad" ? new Float32Array(2 * B).fill(2000) : one.points;
-      const shift = new Float32Array(B).fill(kind === "lost" && m === 2 ? Infinity : 0);
-      yield { ...one, points, shift } as Batch;
-    }
-  }
-}
-
 /** Returns, for each step, the loss scale if the step was skipped, 0 otherwise. */
-async function run(steps: readonly Kind[], options: Options) {
+async function run(steps: readonly StepKind[], options: Options) {
   const { events, end } = await trained({ ...SMALL, steps: steps.length, microBatches: N }, {
-    ...{ model: RINGS, data: dataOf(steps), workers: 2, runtime: "local", precision: "fp16" },
+    ...{ model: RINGS, data: dataOfSteps(steps), workers: 2, runtime: "local", precision: "fp16" },
     learningRate: 0.01,
     ...options,
   });
@@ -54,7 +38,7 @@ for (const runtime of ["local", "serial"] as const) {
 }
 
 Deno.test("the step after an overflow is tried under half of a dynamic loss scale", async () => {
-  const bad: Kind[] = Array(8).fill("bad");
+  const bad: StepKind[] = Array(8).fill("bad");
   const { scales } = await run([...bad, "good", "bad"], { lossScale: "dynamic" });
   const halves = Array.from({ length: 8 }, (_, i) => 65_536 / 2 ** i);
   assert.deepEqual(scales, [...halves, 0, 256]);

@@ -7,12 +7,12 @@ import assert from "node:assert/strict";
 import { compileModel, fromOnnx, layersOnnx, llama, t5, unet } from "../../../kernels/mod.ts";
 import { stringBatches } from "../../../kernels/data/digits.ts";
 import { unetPictures } from "../../../kernels/layers/convolutional.ts";
-import { initialValues } from "../../../kernels/layers/layer.ts";
 import { createSchedule, withRecomputation } from "../../../schedules/mod.ts";
 import { atDepth } from "../../depth.ts";
 import { pictureBatches, SIZES as PICTURES } from "../../kernels/architectures/pictures.ts";
 import { batchesOf, type Sizes } from "../runs.ts";
 import { inLanes } from "../../lanes.ts";
+import { drawWeights } from "../../kernels/stage/stage_runs.ts";
 import {
   assertNear,
   DELAYS,
@@ -40,8 +40,7 @@ const strings = [...stringBatches(
 const unetConfig = { ...PICTURES, layers: 4 }, UNET = unet(unetConfig, 2);
 const pictures = await pictureBatches(2, MOST);
 
-const { parameters } = compileModel(UNET, "none");
-const drawn = new Map(parameters.map(({ name, spec }) => [name, initialValues(spec, name, 1)]));
+const drawn = drawWeights(compileModel(UNET, "none"));
 const file = layersOnnx(unetPictures(unetConfig, 2)).pieces((name) => drawn.get(name));
 const IMPORTED = fromOnnx(await new Blob([...file]).bytes(), { loss: "mse", label: "targets" });
 

@@ -5,7 +5,6 @@
 
 import assert from "node:assert/strict";
 import { compileModel, gpt2 } from "../../../kernels/mod.ts";
-import { initialValues } from "../../../kernels/layers/layer.ts";
 import { totalBytes } from "../../../kernels/stage/memory.ts";
 import {
   createSchedule,
@@ -16,14 +15,14 @@ import {
 } from "../../../schedules/mod.ts";
 import { slotsOf } from "../../../actors/run/memory.ts";
 import { batchesOf, type Sizes } from "../runs.ts";
+import { drawWeights } from "../../kernels/stage/stage_runs.ts";
 import { assertRefused, type Options, TINY, trained } from "./trained.ts";
 
 const SIZES: Sizes = { ...TINY, layers: 2 };
 
 Deno.test("each step, micro-batch and seed leaves out other elements, and an evaluation none", async () => {
   const [batch] = batchesOf(SIZES, 1);
-  const { parameters } = compileModel(gpt2(SIZES, SIZES.microBatch), "none");
-  const weights = new Map(parameters.map(({ name, spec }) => [name, initialValues(spec, name, 1)]));
+  const weights = drawWeights(compileModel(gpt2(SIZES, SIZES.microBatch), "none"));
   /** The same micro-batch with the same weights again and again. */
   const losses = async (dropout: number, seed: number, microBatches: number) => {
     const { events } = await trained({ ...SIZES, dropout }, {

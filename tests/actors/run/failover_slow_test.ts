@@ -11,6 +11,7 @@ import { gpt2 } from "../../../kernels/mod.ts";
 import { atDepth, IS_DEEP } from "../../depth.ts";
 import { startsSoFar, watchThreads } from "../child_processes.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";
+import { assertRefused } from "../../kernels/graph/refused.ts";
 import { batchesOf, eventsOf, once, outcome, type Sizes, SMALL } from "../runs.ts";
 
 const SIZES: Sizes = { ...SMALL, hidden: 16, seq: 8, microBatches: 4, steps: 4 };
@@ -198,40 +199,20 @@ folderTest("with fewer workers than --min-workers a run ends with a checkpoint",
   assert.ok((await namesIn(folder)).includes("step-00000001"));
 });
 
-/** Stages that nothing can mirror. */
-const ALONE: Readonly<Record<string, Partial<TrainOptions>>> = {
-  "a stage must have one copy only, received 2 of each": { replicas: 2 },
-  "there must be another worker, received one worker": { workers: 1 },
-  "failover must be resize, received restart": { failover: "restart" },
-};
+const CHIMERA_IN_HALVES = { schedule: "chimera", scheduleOptions: { scale: "halving" } } as const;
 
-for (const [sentence, options] of Object.entries(ALONE)) {
-  Deno.test(`refused with buddies: ${sentence}`, async () => {
-    await assert.rejects(outcome(SIZES, { ...RUN, schedule: "1f1b", buddy: true, ...options }), {
-      message: `Cannot mirror stages: ${sentence}`,
-    });
-  });
-}
-
-const FAST = { reduce: "fast", schedule: "1f1b" } as const;
-
-/** What would have other bits, or cannot be read. */
-const REFUSED: Readonly<Record<string, Partial<TrainOptions>>> = {
-  "reduce must be deterministic: other sums depend on the workers, received fast": FAST,
-  "there must be no jobs and no actors of your own, received some": {
-    worker: { module: MODULE, export: "wrongWorker" },
-  },
-  "the schedule must have a flush, received pipedream": { schedule: "pipedream", replicas: 1 },
-  "the schedule must compute whole micro-batches, received chimera": {
-    schedule: "chimera",
-    scheduleOptions: { scale: "halving" },
-  },
-};
-
-for (const [sentence, options] of Object.entries(REFUSED)) {
-  Deno.test(`refused: ${sentence}`, async () => {
-    await assert.rejects(outcome(SIZES, { ...RUN, replicas: 2, ...options }), {
-      message: `Cannot move a run to other workers: ${sentence}`,
-    });
-  });
-}
+Deno.test("stages that nothing can mirror, and runs that cannot move, are refused", async () => {
+  const mirror = (options: Partial<TrainOptions>) =>
+    outcome(SIZES, { ...RUN, schedule: "1f1b", buddy: true, ...options });
+  const move = (options: Partial<TrainOptions>) =>
+    outcome(SIZES, { ...RUN, replicas: 2, ...options });
+  await assertRefused("failover", [
+    () => mirror({ replicas: 2 }),
+    () => mirror({ workers: 1 }),
+    () => mirror({ failover: "restart" }),
+    () => move({ reduce: "fast", schedule: "1f1b" }),
+    () => move({ worker: { module: MODULE, export: "wrongWorker" } }),
+    () => move({ schedule: "pipedream", replicas: 1 }),
+    () => move(CHIMERA_IN_HALVES),
+  ]);
+});

@@ -64,3 +64,20 @@ export const trainRings = (options: Partial<TrainOptions> = {}) =>
     ...{ model: RINGS, data: batches(), steps: 4, microBatches: 2, workers: 2 },
     ...{ device: "reference", runtime: "local", ...options },
   });
+
+/** A step that is taken, one whose gradients overflow, or one whose loss is not finite. */
+export type StepKind = "good" | "bad" | "lost";
+
+/** Micro-batches of such steps, four of each; `shift` is for a layer that adds it to the loss. */
+export function* dataOfSteps(steps: readonly StepKind[]): Generator<Batch, void> {
+  let good = 0;
+  for (const kind of steps) {
+    for (let m = 0; m < 4; m++) {
+      const one = batch(kind === "good" ? good++ : m);
+      // Such points overflow only in the gradients under a loss scale.
+      const points = kind === "bad" ? new Float32Array(2 * B).fill(2000) : one.points;
+      const shift = new Float32Array(B).fill(kind === "lost" && m === 2 ? Infinity : 0);
+      yield { ...one, points, shift } as Batch;
+    }
+  }
+}

@@ -10,7 +10,7 @@ import type { SimulateOptions } from "../../../actors/simulation/run.ts";
 import { simulate } from "../../../actors/simulation/simulate.ts";
 import { pos } from "../../../actors/simulation/strategies.ts";
 import { substream } from "../../../kernels/random.ts";
-import { atDepth, IS_DEEP } from "../../depth.ts";
+import { atDepth } from "../../depth.ts";
 
 /** A run of two steps that moves. */
 const planOf = (
@@ -53,25 +53,14 @@ async function runWith(
   assert.ok(retaken!.every((count) => count <= 1), `${retaken}`);
   // Without a restart each step is committed once.
   assert.ok(restarts! > 0 || commits === configuration.steps, `${commits} commits, ${faults}`);
-  const moves = retaken!.length, again = retaken!.filter(Boolean).length;
-  return { moves, joins: joins!, again, restarts: restarts! };
+  return { moves: retaken!.length, joins: joins!, restarts: restarts! };
 }
 
-/** Adds up the results of runs, and prints them in the deep tier. */
-function tally(name: string) {
-  const sums = { runs: 0, moves: 0, joins: 0, again: 0, restarts: 0 };
-  return {
-    sums,
-    add(one: Awaited<ReturnType<typeof runWith>>): void {
-      sums.runs++;
-      for (const key of ["moves", "joins", "again", "restarts"] as const) sums[key] += one[key];
-    },
-    print(): void {
-      // deno-lint-ignore no-console -- the counts of the deep tier
-      if (IS_DEEP) console.log(`${name}: ${JSON.stringify(sums)}`);
-    },
-  };
-}
+type Ended = Awaited<ReturnType<typeof runWith>>;
+
+/** Adds up a result of runs. */
+const sumOf = (all: readonly Ended[], name: keyof Ended) =>
+  all.reduce((sum, one) => sum + one[name], 0);
 
 /** Crashes before a message, after its first and second send, and after it. */
 const CRASHES = [
@@ -86,7 +75,7 @@ for (const [name, plan] of Object.entries(PLANS)) {
   const canMove = plan.buddy || plan.schedule === "chimera" || plan.replicas! > 1;
 
   Deno.test(`${name}: a worker that crashes at any message changes no bit, and one step is retaken at most`, async () => {
-    const handled: { actor: string; type: string }[] = [], { sums, add, print } = tally(name);
+    const handled: { actor: string; type: string }[] = [], all: Ended[] = [];
     await runWith(plan, 1, [], (step) => void handled.push(step));
     const faultsAt = (isMeant: (type: string) => boolean) =>
       handled.flatMap(({ actor: target, type }, step) =>
@@ -97,22 +86,22 @@ for (const [name, plan] of Object.entries(PLANS)) {
     const faults = faultsAt(() => true), count = Math.min(runs, faults.length);
     // A worker may be lost after its answer was sent.
     const reads = count < faults.length ? faultsAt((type) => type === "Fetch") : [];
-    for (const fault of reads) add(await runWith(plan, 1, [fault]));
+    for (const fault of reads) all.push(await runWith(plan, 1, [fault]));
     for (let i = 0; i < count; i++) {
       // Each kind in turn, also if some are left out.
       const fault =
         faults[(Math.floor(i * faults.length / count / 4) * 4 + i % 4) % faults.length]!;
       const run = await runWith(plan, 1, [fault]);
       assert.ok(run.moves + run.restarts <= 1, JSON.stringify(fault));
-      add(run);
+      all.push(run);
     }
-    print();
-    assert.ok(canMove ? sums.moves > sums.runs / 2 : sums.moves === 0 && sums.restarts > 0);
-    assert.equal(sums.joins > 0, plan.joinBefore !== undefined);
+    const moves = sumOf(all, "moves"), restarts = sumOf(all, "restarts");
+    assert.ok(canMove ? moves > all.length / 2 : moves === 0 && restarts > 0);
+    assert.equal(sumOf(all, "joins") > 0, plan.joinBefore !== undefined);
   });
 
   Deno.test(`${name}: ${seconds} second crashes during a move change no bit`, async () => {
-    const generator = substream(7, name), { add, print } = tally(`${name}, twice`);
+    const generator = substream(7, name);
     const draw = (below: number) => (generator.next() >>> 0) % below;
     const crash = (step: number, worker: number): Fault => ({
       ...{ step, target: `worker-${worker}` },
@@ -122,8 +111,7 @@ for (const [name, plan] of Object.entries(PLANS)) {
     for (let seed = 0; seed < seconds; seed++) {
       const first = crash(draw(200), draw(workers));
       const second = crash(first.step + draw(60), draw(workers - 1));
-      add(await runWith(plan, seed, [first, second]));
+      await runWith(plan, seed, [first, second]);
     }
-    print();
   });
 }

@@ -9,12 +9,12 @@ import { locateCheckpoint } from "../../../../actors/checkpoints/read.ts";
 import type { TrainOptions } from "../../../../actors/options/train_options.ts";
 import { follow, isFollower, lead, rankTransport } from "../../../../actors/run/mpi_run.ts";
 import { train } from "../../../../actors/run/train.ts";
-import { initialValues } from "../../../../kernels/internal.ts";
-import { type Batch, compileModel, gpt2 } from "../../../../kernels/mod.ts";
+import { compileModel, gpt2 } from "../../../../kernels/mod.ts";
 import { atDepth } from "../../../depth.ts";
 import { inFolder, namesIn } from "../../../in_folder.ts";
 import { batchesOf, outcome, type Sizes, trained, unequalBatches } from "../../runs.ts";
-import { B, batch, RINGS } from "../../run/own_layers.ts";
+import { drawWeights } from "../../../kernels/stage/stage_runs.ts";
+import { dataOfSteps, RINGS, type StepKind } from "../../run/own_layers.ts";
 import { runContract } from "../contract.ts";
 import { ARRIVALS, CROSSINGS } from "../contract/isolates.ts";
 import { MESSAGES } from "../contract/messages.ts";
@@ -58,8 +58,7 @@ async function trainJobs(run: Run): Promise<Record<string, string>> {
   const later = { name: "two", data: data.slice(3), lora, start: 2, steps: 1 };
   const jobs = [{ name: "one", data, lora }, later];
   const model = gpt2(SIZES, SIZES.microBatch), hashes: Record<string, string> = {};
-  const { parameters } = compileModel(model, "none");
-  const weights = new Map(parameters.map(({ name, spec }) => [name, initialValues(spec, name, 1)]));
+  const weights = drawWeights(compileModel(model, "none"));
   const options = { model, weights, jobs, microBatches: 4, steps: 2, device: "reference" } as const;
   for await (const event of train({ ...options, workers: 2, ...run })) {
     if (event.type === "job") hashes[event.job] = event.weightsHash;
@@ -126,22 +125,11 @@ async function assertReduced() {
   }
 }
 
-/** Micro-batches of good steps, and of bad ones, whose gradients overflow. */
-function* dataOf(steps: readonly ("good" | "bad")[]): Generator<Batch, void> {
-  let good = 0;
-  for (const kind of steps) {
-    for (let m = 0; m < 4; m++) {
-      if (kind === "good") yield batch(good++);
-      else yield { ...batch(m), points: new Float32Array(2 * B).fill(2000) } as Batch;
-    }
-  }
-}
-
 /** Trains in fp16 with sums of two copies, so the order does not matter; returns the output and the hash. */
-async function trainRings(steps: readonly ("good" | "bad")[], run: Run) {
+async function trainRings(steps: readonly StepKind[], run: Run) {
   const said: string[] = [];
   const { events, bits: { hash } } = await trained({
-    ...{ model: RINGS, data: dataOf(steps), steps: steps.length, microBatches: 4 },
+    ...{ model: RINGS, data: dataOfSteps(steps), steps: steps.length, microBatches: 4 },
     ...{ workers: 2, schedule: "chimera", device: "native", precision: "fp16" },
     ...{ lossScale: 256, learningRate: 0.01, sync: "eager", bucketSize: 8, coarsening: 1 },
     announce: (line) => said.push(line),

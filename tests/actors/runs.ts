@@ -112,6 +112,19 @@ export function outcome(
   return trained({ model, data, steps, microBatches, ...options }, see);
 }
 
+/** Trains in a pipeline and serially; asserts equal bits, and returns the run in the pipeline. */
+export async function trainTwice<R extends Pick<Outcome, "bits">>(
+  train: (options: Partial<TrainOptions>) => Promise<R>,
+  options: Partial<TrainOptions>,
+): Promise<R> {
+  const run = await train({ runtime: "local", ...options });
+  const serial = await train({ ...options, runtime: "serial", faults: [], buddy: false });
+  const { data: _, ...rest } = options;
+  assert.deepEqual(run.bits, serial.bits, JSON.stringify(rest));
+  assert.ok(run.bits.losses.every(Number.isFinite));
+  return run;
+}
+
 /** Returns how a schedule groups sums of gradients: "8 micro-batches: 2 copies, 00001111, in halves". */
 export function groupingOf({ lists, pipelineOf }: Schedule, replicas: number): string {
   const halves = lists?.some((list) => /\.[01]/.test(String(list))) ?? false;

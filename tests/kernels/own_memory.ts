@@ -16,8 +16,8 @@ export function ownMemory(device: Device): Device {
   return changedDevice(device, { hasFreeViews: false, view });
 }
 
-/** A device of which some members are others. */
-export const changedDevice = (device: Device, members: Partial<Device>): Device =>
+/** A device, or another object, of which some members are others. */
+export const changedDevice = <T extends object>(device: T, members: Partial<T>): T =>
   new Proxy(device, {
     get(target, key) {
       if (Object.hasOwn(members, key)) return Reflect.get(members, key);

@@ -14,8 +14,9 @@ import {
 } from "../../../kernels/mod.ts";
 import { gpt2Ties } from "../../../kernels/layers/gpt2.ts";
 import { distance, EXPECTED, FOLDERS, gpt2Sizes, hfPath, logitsOf } from "../../hugging_face.ts";
+import { copyFolder } from "../../console/forged.ts";
 import { assertRefused } from "../../kernels/graph/refused.ts";
-import { folderTest, namesIn } from "../../in_folder.ts";
+import { folderTest } from "../../in_folder.ts";
 import { readT5 } from "../../kernels/architectures/t5_fixture.ts";
 
 /** Output of transformers, and the messages for refused configurations. */
@@ -108,15 +109,8 @@ folderTest("weights are those of the config.json, each once, finite and whole", 
   ], { FOLDER: folder });
 });
 
-/** Copies a fixture. */
-async function copyFolder(name: string, to: string): Promise<void> {
-  for (const file of await namesIn(hfPath(name))) {
-    await Deno.copyFile(join(hfPath(name), file), join(to, file));
-  }
-}
-
 folderTest("an index names shards in its folder that hold its tensors", async (folder) => {
-  await copyFolder("sharded_bf16", folder);
+  await copyFolder(hfPath("sharded_bf16"), folder);
   const path = join(folder, "model.safetensors.index.json");
   const index = JSON.parse(await Deno.readTextFile(path)), { weight_map } = index;
   const shard = join(folder, "model-00002-of-00002.safetensors");
@@ -152,7 +146,7 @@ for (const folder of FOLDERS) {
 }
 
 folderTest("of a whole file and shards beside it the file is read", async (folder) => {
-  for (const name of ["sharded_bf16", "tied"]) await copyFolder(name, folder);
+  for (const name of ["sharded_bf16", "tied"]) await copyFolder(hfPath(name), folder);
   const worst = distance(await logitsOf(folder), EXPECTED.logits.tied!);
   assert.ok(worst < 1e-4, `${worst} off`);
 });

@@ -116,19 +116,19 @@ const stagesAs =
     stages: stages.map((stage, nth) => ({ ...stage, ...change(stage, nth) })),
   });
 
+const timesAs = (by: { readonly gradientBytes?: number; readonly optimizerMs?: number }) =>
+  stagesAs(({ gradientBytes = 0, optimizerMs = 0 }) => ({
+    gradientBytes: (by.gradientBytes ?? 1) * gradientBytes,
+    optimizerMs: (by.optimizerMs ?? 1) * optimizerMs,
+  }));
+
 const NO_MESSAGES: Partial<StepModel> = { network: undefined, dispatchMs: 0, closing: undefined };
 
 const MACHINES: Readonly<Record<string, Machine>> = {
   "as it is": [() => ({}), 0.98],
   "no messages": [() => NO_MESSAGES, 1],
-  "a slow all-reduce": [
-    stagesAs(({ gradientBytes = 0 }) => ({ gradientBytes: 300 * gradientBytes })),
-    0.98,
-  ],
-  "a slow optimizer": [
-    stagesAs(({ optimizerMs = 0 }) => ({ optimizerMs: 1000 * optimizerMs })),
-    0.98,
-  ],
+  "a slow all-reduce": [timesAs({ gradientBytes: 300 }), 0.98],
+  "a slow optimizer": [timesAs({ optimizerMs: 1000 }), 0.98],
   "quick weights": [
     stagesAs(({ forwardMs }) => ({ inputMs: 1.5 * forwardMs, weightMs: 0.1 * forwardMs })),
     0.93,

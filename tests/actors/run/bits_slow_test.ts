@@ -6,23 +6,13 @@ import { createSystem } from "../../../actors/transports/system.ts";
 import { train } from "../../../actors/run/train.ts";
 import type { TrainOptions } from "../../../actors/options/train_options.ts";
 import { gpt2, type Model, type TokenBatch } from "../../../kernels/mod.ts";
-import { batchesOf, type Outcome, outcome, type Sizes, SMALL } from "../runs.ts";
+import { batchesOf, type Outcome, outcome, type Sizes, SMALL, trainTwice } from "../runs.ts";
 import { inFolder } from "../../in_folder.ts";
 import { BF16, testNeeding } from "../../needs.ts";
 import { RINGS, trainRings } from "./own_layers.ts";
 
 type Options = Partial<TrainOptions>;
 type Train = (options: Options) => Promise<Outcome>;
-
-/** Trains in a pipeline and serially; asserts equal bits. */
-async function trainTwice(train: Train, options: Options): Promise<Outcome> {
-  const run = await train({ runtime: "local", ...options });
-  const serial = await train({ ...options, runtime: "serial", faults: [] });
-  const { data: _, ...rest } = options;
-  assert.deepEqual(run.bits, serial.bits, JSON.stringify(rest));
-  assert.ok(run.bits.losses.every(Number.isFinite));
-  return run;
-}
 
 const rings: Train = (options) =>
   trainRings({ steps: 2, microBatches: 4, learningRate: 0.01, ...options });

@@ -8,6 +8,8 @@ import { decodeFrame, encodeFrame } from "../../../actors/transports/codec.ts";
 import { PROCESS_TRANSPORT } from "../../../actors/transports/process.ts";
 import { tidyRendezvousFolders } from "../../../actors/transports/rendezvous.ts";
 import { atDepth } from "../../depth.ts";
+import { Running } from "../../console/running.ts";
+import { HANG_LIMIT_MS } from "../../hang_limit.ts";
 import { ROGUE } from "./players.ts";
 
 const isolate = "process";
@@ -28,15 +30,11 @@ async function withTemp(test: (folder: string) => Promise<void> | void): Promise
 
 /** A program that is killed with all its processes, so that it leaves its folder. */
 async function killed(): Promise<void> {
-  const program = new Deno.Command(Deno.execPath(), {
-    args: ["run", "-A", fileURLToPath(new URL("./program.ts", import.meta.url)), "orphan"],
-    ...{ stdout: "piped", stderr: "null", detached: true },
-  }).spawn();
-  const reader = program.stdout.getReader();
-  await reader.read();
-  Deno.kill(-program.pid, "SIGKILL");
-  await program.status;
-  await reader.cancel();
+  const path = fileURLToPath(new URL("./program.ts", import.meta.url));
+  const program = new Running(["run", "-A", path, "orphan"]);
+  await program.printed("stdout", /\]/);
+  program.interrupt("group", "SIGKILL");
+  await program.end(HANG_LIMIT_MS);
 }
 
 Deno.test("process: what a program leaves that is killed with all its processes, the next removes", () =>

@@ -10,8 +10,10 @@ import { ARRIVALS, CROSSINGS, ISOLATE_ENDS, neighbours } from "./contract/isolat
 import { MESSAGES } from "./contract/messages.ts";
 import { FAMILIES, STOPS } from "./contract/stops.ts";
 import { register } from "./contract/suite.ts";
-import { downOf, failureOf, until, withSystem } from "./harness.ts";
+import { downOf, failureOf, withSystem } from "./harness.ts";
 import { type AnyMessage, type AnyRef, kindOf, RECORDER, ROGUE } from "./players.ts";
+import { Running } from "../../console/running.ts";
+import { HANG_LIMIT_MS } from "../../hang_limit.ts";
 import { TCP_TRANSPORT } from "./tcp_transport.ts";
 
 const isolate = "process";
@@ -75,20 +77,14 @@ Deno.test("process: kill -9 in the middle of large messages harms no other", () 
 for (const name of ["orphan", "starting"]) {
   Deno.test(`process: none outlives a program that is killed (${name}), and no file is left`, () =>
     inFolder(async (folder) => {
-      const program = new Deno.Command(Deno.execPath(), {
-        args: ["run", "-A", fileURLToPath(new URL("./program.ts", import.meta.url)), name],
-        env: { TMPDIR: folder },
-        stdout: "piped",
-        stderr: "null",
-      }).spawn();
-      const reader = program.stdout.pipeThrough(new TextDecoderStream()).getReader();
-      await reader.read();
+      const path = fileURLToPath(new URL("./program.ts", import.meta.url));
+      const program = new Running(["run", "-A", path, name], false, { TMPDIR: folder });
+      await program.printed("stdout", /./);
       const pids = childProcesses(program.pid);
       assert.ok(pids.length > 0 && pids.every(isAlive));
-      program.kill("SIGKILL");
-      await program.status;
-      await until(() => !pids.some(isAlive));
-      await reader.cancel();
+      program.kill();
+      await program.end(HANG_LIMIT_MS);
+      assert.ok(!pids.some(isAlive));
       assert.deepEqual([...Deno.readDirSync(folder)], []);
     }));
 }

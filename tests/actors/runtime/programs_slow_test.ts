@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { atDepth } from "../../depth.ts";
 import { ROOT, runProgram } from "../../console/command.ts";
+import { writeFiles } from "../../package/packages.ts";
 import { inFolder } from "../../in_folder.ts";
 
 /** A program that has processes. */
@@ -85,9 +86,7 @@ Deno.test("the imports of a process resolve as in the program that starts it", (
           await system.stop();
         }`,
     };
-    for (const [name, text] of Object.entries(files)) {
-      await Deno.writeTextFile(join(folder, name), text);
-    }
+    await writeFiles(folder, files);
     // Not all permissions: the process gets the granted ones.
     const { stdout, stderr } = await run([...NEEDED, "--no-lock"], join(folder, "main.ts"));
     assert.equal(stdout, "7\n", stderr);

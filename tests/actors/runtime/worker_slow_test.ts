@@ -8,6 +8,7 @@ import { encodeFrame } from "../../../actors/transports/codec.ts";
 import { PortChannel } from "../../../actors/transports/ports.ts";
 import { createSystem } from "../../../actors/transports/system.ts";
 import { WORKER_TRANSPORT } from "../../../actors/transports/worker.ts";
+import { changedDevice } from "../../kernels/own_memory.ts";
 import { watchThreads } from "../child_processes.ts";
 import { runContract } from "./contract.ts";
 import { ARRIVALS, neighbours } from "./contract/isolates.ts";
@@ -37,30 +38,24 @@ Deno.test("worker: an actor whose worker closes itself, or is terminated, is dow
   });
 });
 
+/** A transport of that name, opened as given. */
+const named = (open: Transport["open"]): Transport => ({
+  ...WORKER_TRANSPORT,
+  name: "broken",
+  open,
+});
+
 /** Deno workers, of whose transport some promises are broken. */
-function broken(promises: (whole: RemoteIsolate) => Partial<RemoteIsolate>): Transport {
-  return {
-    ...WORKER_TRANSPORT,
-    name: "broken",
-    open(options) {
-      const { start } = WORKER_TRANSPORT.open(options);
-      return {
-        start(request) {
-          const whole = start(request);
-          return {
-            send: (frame, transfer) => whole.send(frame, transfer),
-            close: () => whole.close(),
-            kill: () => whole.kill(),
-            abandon: () => whole.abandon?.(),
-            gone: whole.gone,
-            ended: whole.ended,
-            ...promises(whole),
-          };
-        },
-      };
-    },
-  };
-}
+const broken = (promises: (whole: RemoteIsolate) => Partial<RemoteIsolate>): Transport =>
+  named((options) => {
+    const { start } = WORKER_TRANSPORT.open(options);
+    return {
+      start(request) {
+        const whole = start(request);
+        return changedDevice(whole, promises(whole));
+      },
+    };
+  });
 
 const refuse = (what: string) => () => {
   throw new Error(`no ${what} today`);
@@ -95,17 +90,13 @@ Deno.test("a transport that cannot report an end has reported one", () => {
 Deno.test("an isolate that is gone gets nothing, and the addresses that it still sends are declined", () => {
   const declined: unknown[] = [], gone = Promise.resolve("lost");
   let late = () => {};
-  const transport: Transport = {
-    ...WORKER_TRANSPORT,
-    name: "broken",
-    open: () => ({
-      decline: (address) => void declined.push(address),
-      start({ receive }) {
-        late = () => receive({ kind: "invite", to: 1, address: "late", transfer: [] });
-        return { send() {}, close() {}, kill() {}, gone, ended: gone.then(() => {}) };
-      },
-    }),
-  };
+  const transport = named(() => ({
+    decline: (address) => void declined.push(address),
+    start({ receive }) {
+      late = () => receive({ kind: "invite", to: 1, address: "late", transfer: [] });
+      return { send() {}, close() {}, kill() {}, gone, ended: gone.then(() => {}) };
+    },
+  }));
   return withSystem({ transport, stopGraceMs }, async (system) => {
     await failureOf(system, system.spawn(RECORDER, undefined, { id: "far", ...place }));
     late();
@@ -117,17 +108,13 @@ Deno.test("a host that is not trusted harms no actor by its messages and answers
   const excluded: string[] = [], gone = Promise.withResolvers<string>();
   let forge: (frame: unknown) => void;
   const end = () => gone.resolve("lost"), ended = gone.promise.then(() => {});
-  const transport: Transport = {
-    ...WORKER_TRANSPORT,
-    name: "broken",
-    open: () => ({
-      start({ receive }) {
-        forge = receive;
-        const exclude = (why: string) => void excluded.push(why);
-        return { send() {}, close: end, kill: end, gone: gone.promise, ended, exclude };
-      },
-    }),
-  };
+  const transport = named(() => ({
+    start({ receive }) {
+      forge = receive;
+      const exclude = (why: string) => void excluded.push(why);
+      return { send() {}, close: end, kill: end, gone: gone.promise, ended, exclude };
+    },
+  }));
   return withSystem({ transport, stopGraceMs }, async (system) => {
     const far = system.spawn(RECORDER, undefined, { id: "far", ...place });
     const near = system.spawn(RECORDER, undefined, { id: "near" });

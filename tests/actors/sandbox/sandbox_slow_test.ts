@@ -17,10 +17,13 @@ import type { World } from "../../../actors/simulation/run.ts";
 import { writeJournal } from "../../../actors/simulation/journal_writer.ts";
 import { parseJournal } from "../simulation/forged.ts";
 import { folderTest, inFolder } from "../../in_folder.ts";
+import { writeFiles } from "../../package/packages.ts";
 import { assertRefused } from "../../kernels/graph/refused.ts";
 import { ROOT } from "../../repository.ts";
 import { childProcesses, isAlive } from "../child_processes.ts";
-import { failureOf, until, withSystem } from "../runtime/harness.ts";
+import { Running } from "../../console/running.ts";
+import { HANG_LIMIT_MS } from "../../hang_limit.ts";
+import { failureOf, withSystem } from "../runtime/harness.ts";
 
 const HOSTILE = import.meta.resolve("./fixtures/hostile.ts");
 
@@ -54,10 +57,7 @@ function packageTest(
 ): void {
   Deno.test(name, () =>
     inFolder(async (folder) => {
-      for (const [path, text] of Object.entries(files)) {
-        await Deno.mkdir(join(folder, path, ".."), { recursive: true });
-        await Deno.writeTextFile(join(folder, path), text);
-      }
+      await writeFiles(folder, files);
       await withSystem({}, async (system) => {
         const spawn = (path: string, options: Partial<SandboxOptions> = {}, id = "sayer") => {
           const from = pathToFileURL(join(folder, path)).href;
@@ -194,19 +194,17 @@ Deno.test("options that cannot be granted are refused before anything starts", a
   ], { "ROOT/": pathToFileURL(ROOT).href });
 });
 
-/** Runs a program of this folder. */
-function program(flags: readonly string[], ...args: readonly string[]): Deno.ChildProcess {
-  const path = fileURLToPath(new URL("./programs.ts", import.meta.url));
-  return new Deno.Command(Deno.execPath(), {
-    args: ["run", "--no-prompt", ...flags, path, ...args],
-    ...{ stdin: "null", stdout: "piped", stderr: "piped" },
-  }).spawn();
-}
+/** Starts a program of this folder. */
+const program = (flags: readonly string[], ...args: readonly string[]) =>
+  new Running([
+    ...["run", "--no-prompt", ...flags],
+    ...[fileURLToPath(new URL("./programs.ts", import.meta.url)), ...args],
+  ]);
 
 /** The JSON that a program prints at its end. */
-async function printedBy(child: Deno.ChildProcess): Promise<Record<string, unknown>> {
-  const { stdout, stderr } = await child.output(), decoder = new TextDecoder();
-  return JSON.parse(decoder.decode(stdout) || assert.fail(decoder.decode(stderr)));
+async function printedBy(program: Running): Promise<Record<string, unknown>> {
+  const { stdout, stderr } = await program.end(HANG_LIMIT_MS);
+  return JSON.parse(stdout || assert.fail(stderr));
 }
 
 Deno.test("a program with few permissions grants no more than it has", async () => {
@@ -225,21 +223,18 @@ Deno.test({
   fn: () =>
     inFolder(async (folder) => {
       const killed = program(["-A"], "orphan", folder);
-      const stdout = killed.stdout.pipeThrough(new TextDecoderStream()).getReader();
-      const pid = Number((await stdout.read()).value);
+      await killed.printed("stdout", /\d/);
       // Ctrl-C reaches all processes of a terminal; only the program reacts to it.
       const pids = childProcesses(killed.pid);
-      assert.ok(pids.includes(pid) && pids.length > 1);
+      assert.ok(pids.includes(Number(killed.stdout)) && pids.length > 1);
       for (const child of pids) Deno.kill(child, "SIGINT");
       await new Promise((resolve) => setTimeout(resolve, 100));
       assert.ok(pids.every(isAlive));
-      killed.kill("SIGKILL");
-      await until(() => !pids.some(isAlive));
-      await stdout.cancel();
-      const printed = await new Response(killed.stderr).text();
+      killed.kill();
+      const { stderr: printed } = await killed.end(HANG_LIMIT_MS);
+      assert.ok(!pids.some(isAlive));
       assert.ok(printed.startsWith("[hos\\u001btile] printed\\u001b[2J\\u000dover\n"), printed);
       for (const line of printed.trimEnd().split("\n")) assert.match(line, /^\[hos\\u001btile\] /);
-      await killed.status;
       assert.deepEqual([...Deno.readDirSync(folder)], []);
     }),
 });

@@ -12,6 +12,7 @@ import {
   recordsOf,
   refusedLine,
 } from "./forged.ts";
+import { Running } from "../../console/running.ts";
 import { ASKER, playAsker, SUM } from "./players.ts";
 
 const ISOLATES = ["worker", "process"] as const;
@@ -85,14 +86,10 @@ Deno.test("a journal survives the kill of its program, up to the last flush", as
   const path = await Deno.makeTempFile();
   const config = fileURLToPath(import.meta.resolve("../../../deno.json"));
   const module = `data:text/javascript,${encodeURIComponent(WRITER)}`;
-  const args = ["run", "-A", "--no-check", "--config", config, module, path];
-  const child = new Deno.Command(Deno.execPath(), { args, stdout: "piped", stderr: "inherit" })
-    .spawn();
-  const reader = child.stdout.getReader();
-  await reader.read();
-  child.kill("SIGKILL");
-  await child.status;
-  await reader.cancel();
+  const program = new Running(["run", "-A", "--no-check", "--config", config, module, path]);
+  await program.printed("stdout", /going/);
+  program.kill();
+  await program.end();
   const { steps, unfinished } = await readJournal(path);
   await Deno.remove(path);
   assert.ok(steps.length >= 2000, `${steps.length} steps`);

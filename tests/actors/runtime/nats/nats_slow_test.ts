@@ -194,27 +194,19 @@ function forged(link: number, seed: number): Uint8Array {
   };
   const bytes = Uint8Array.from({ length: 16 + next(100) }, () => next(256));
   const beat = beatOf(link), report = joined(framePieces(REPORTS[seed % REPORTS.length], []));
-  switch (seed % 8) {
-    case 0:
-      return piece(bytes);
-    case 1:
-      return piece(report);
-    case 2:
-      return beat.subarray(0, next(14));
-    case 3:
-      new DataView(beat.buffer).setUint32(9, 1 + next(2 ** 31));
-      return beat;
-    case 4:
-      return encode({ type: bytes.join() });
-    case 5:
-      return encode({ type: "hello", session: "1" }).subarray(0, next(20));
-    case 6:
-      return new Uint8Array([CONTROL, ...bytes]);
-    default: {
-      const head = Float64Array.of(8, 1, 2 ** 50);
-      return piece(joined([new Uint8Array(head.buffer), encodeFrame({}, []).body.slice()]));
-    }
-  }
+  const head = new Uint8Array(Float64Array.of(8, 1, 2 ** 50).buffer), length = 1 + next(2 ** 31);
+  const heard = beat.slice();
+  new DataView(heard.buffer).setUint32(9, length);
+  return [
+    piece(bytes),
+    piece(report),
+    beat.subarray(0, next(14)),
+    heard,
+    encode({ type: bytes.join() }),
+    encode({ type: "hello", session: "1" }).subarray(0, next(20)),
+    new Uint8Array([CONTROL, ...bytes]),
+    piece(joined([head, encodeFrame({}, []).body.slice()])),
+  ][seed % 8]!;
 }
 
 const FORGED = atDepth(64, 500);

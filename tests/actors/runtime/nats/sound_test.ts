@@ -41,7 +41,7 @@ const SOUND: readonly unknown[] = [
   say(OWN, { lane: "control", replyTo: { isolate: 3, ask: 1 } }),
   { kind: "forward", to: 4, frame: say(OWN, { to: OTHER }), transfer: [] },
   subscribe(CHILD),
-  subscribe(CHILD, undefined),
+  { ...subscribe(CHILD), frame: { kind: "subscribe", subscription: undefined } },
   { kind: "watch", ref: OTHER, by: 3 },
   { kind: "down", ref: OWN, reason },
   { kind: "done", reason: "stopped" },

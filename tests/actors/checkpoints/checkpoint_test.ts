@@ -78,10 +78,9 @@ folderTest("the newest whole checkpoint is taken, however a newer one was torn",
   // If no checkpoint is complete, the error names the newest.
   await Deno.remove(join(folder, "step-00000005", "config.json"));
   await Deno.remove(join(await write(folder, 6), "config.json"));
-  await assert.rejects(
-    readCheckpoint(folder, (line) => assert.fail(line)),
-    /^SyntaxError: .*step-00000006.config.json: a whole checkpoint must have this file/,
-  );
+  const refusal =
+    /^SyntaxError: .*step-00000006.config.json: a whole checkpoint must have this file/;
+  await assert.rejects(readCheckpoint(folder, (line) => assert.fail(line)), refusal);
 });
 
 folderTest("no bit can change and no byte be missing unnoticed, in any file", async (folder) => {
@@ -180,10 +179,9 @@ folderTest("an empty or missing folder has no checkpoint", async (folder) => {
 folderTest("a folder that cannot be written is reported, and its files stay", async (folder) => {
   const file = join(folder, "file");
   await Deno.writeTextFile(file, "not a folder");
-  await assert.rejects(
-    write(join(file, "run"), 1),
-    /^Error: Cannot write the checkpoint .*step-00000001: its disk must .*, received .*; the checkpoints before it stay$/,
-  );
+  const refusal =
+    /^Error: Cannot write the checkpoint .*step-00000001: its disk must .*, received .*; the checkpoints before it stay$/;
+  await assert.rejects(write(join(file, "run"), 1), refusal);
   assert.equal(await Deno.readTextFile(file), "not a folder");
 });
 

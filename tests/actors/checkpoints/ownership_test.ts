@@ -156,10 +156,9 @@ folderTest("no weights are removed that the run begins with", async (folder) => 
   await Deno.symlink(directory, link);
   for (const from of [directory, link]) {
     const weights = join(from, stepName(1), "model.safetensors");
-    await assert.rejects(
-      run({ directory, overwrite: true }, 1, undefined, weights),
-      /^RangeError: Cannot overwrite .*: its checkpoints must not hold the weights to begin with/,
-    );
+    const refusal =
+      /^RangeError: Cannot overwrite .*: its checkpoints must not hold the weights to begin with/;
+    await assert.rejects(run({ directory, overwrite: true }, 1, undefined, weights), refusal);
   }
   assert.deepEqual(await namesIn(directory), steps(1));
   const copy = join(folder, "copy.safetensors");

@@ -292,15 +292,14 @@ async function messagesOfStep(plan: SimulatedTrainingOptions) {
 }
 
 Deno.test("stages with one copy reduce without an order, credits come only where the supervisor waits for them, and losses with the next message", async () => {
-  for (
-    const [plan, alone, ordered, credits, votes] of [
-      [{ schedule: "1f1b", replicas: 1 }, 2, 0, 0, 1],
-      [{ schedule: "interleaved", replicas: 1 }, 2, 0, 0, 2],
-      [{ schedule: "1f1b", replicas: 2 }, 0, 4, 0, undefined],
-      [{ schedule: "message-driven", replicas: 1 }, 2, 0, 2, 1],
-      [{ schedule: "pipedream", replicas: 1 }, 0, 0, 4, undefined],
-    ] as const
-  ) {
+  const plans = [
+    [{ schedule: "1f1b", replicas: 1 }, 2, 0, 0, 1],
+    [{ schedule: "interleaved", replicas: 1 }, 2, 0, 0, 2],
+    [{ schedule: "1f1b", replicas: 2 }, 0, 4, 0, undefined],
+    [{ schedule: "message-driven", replicas: 1 }, 2, 0, 2, 1],
+    [{ schedule: "pipedream", replicas: 1 }, 0, 0, 4, undefined],
+  ] as const;
+  for (const [plan, alone, ordered, credits, votes] of plans) {
     const { toWorkers, toSupervisor } = await messagesOfStep(plan), what = JSON.stringify(plan);
     const reduces = toWorkers.filter((one) => one.startsWith("Reduce "));
     const orders = reduces.filter((one) => one === "Reduce supervisor").length;

@@ -226,13 +226,12 @@ const heldAt = (atOnce: number, heldParameters: number, forwardMs = 1): LayerCos
 Deno.test("a layer has the cost of the elements that its worker holds, under each load", () => {
   const costs = [...heldAt(1, 40), ...heldAt(2, 40, 2), ...heldAt(2, 20, 1.5)];
   const { layer, measured } = openLayerCosts(costs, "native");
-  for (
-    const [atOnce, held, expected] of [
-      ...[[1, 40, 1], [2, 20, 1.5], [2, 40, 2], [2, 30, 1.75], [2, 10, 1.5], [2, 99, 2]],
-      // Under the lower load one number was measured; the ratio is that of the highest.
-      ...[[1, 20, 0.75], [1, 30, 0.875], [1.5, 30, 1.3125]],
-    ] as const
-  ) {
+  const cases = [
+    ...[[1, 40, 1], [2, 20, 1.5], [2, 40, 2], [2, 30, 1.75], [2, 10, 1.5], [2, 99, 2]],
+    // Under the lower load one number was measured; the ratio is that of the highest.
+    ...[[1, 20, 0.75], [1, 30, 0.875], [1.5, 30, 1.3125]],
+  ] as const;
+  for (const [atOnce, held, expected] of cases) {
     assert.equal(layer(facts[0]!, atOnce, held).forwardMs, expected, `${atOnce} ${held}`);
   }
   assert.deepEqual(measured(facts[0]!).map((one) => one.forwardMs), [0.75, 1, 1.5, 2]);

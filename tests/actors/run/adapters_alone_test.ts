@@ -39,10 +39,9 @@ twoAdapters("workers in processes compute on the adapters of a run in turn", asy
   const { devices } = await prepared({ adapters: [1], runtime: "local" });
   assert.deepEqual(devices.map(({ adapter }) => adapter!.index), [1]);
   // Adapters that one process cannot use are refused.
-  await assert.rejects(
-    prepared({ adapters: [0, 1], runtime: "serial" }),
-    /^RangeError: Cannot train with runtime serial on several adapters: a process can use one, so adapters must name one, or the runtime must be workers, received 0,1$/,
-  );
+  const refusal =
+    /^RangeError: Cannot train with runtime serial on several adapters: a process can use one, so adapters must name one, or the runtime must be workers, received 0,1$/;
+  await assert.rejects(prepared({ adapters: [0, 1], runtime: "serial" }), refusal);
   // All members of a simulated system that are used before a run starts.
   const system = { transports: [], spawn() {}, ask() {}, stop() {} } as never;
   const simulated = /: Cannot train in a simulated system on several adapters: .*, received 0,1$/;
@@ -69,8 +68,7 @@ twoAdapters("a run that leaves its adapters says that bits change", async (folde
 
 gpuTest("a model too large for SwiftShader is refused before a worker starts", async () => {
   const model = gpt2({ layers: 2, hidden: 16, heads: 2, seq: 256, vocab: 100_000 }, 16);
-  await assert.rejects(
-    train({ ...WEBGPU, model, data: [] }).next(),
-    /^RangeError: Cannot train on SwiftShader .*, 1023\.99 MiB, received 1562\.50 MiB for the value \S+ \[4096,100000\] of layer head; --micro-batch-size 8 would need 781\.25 MiB$/,
-  );
+  const reason =
+    /^RangeError: Cannot train on SwiftShader .*, 1023\.99 MiB, received 1562\.50 MiB for the value \S+ \[4096,100000\] of layer head; --micro-batch-size 8 would need 781\.25 MiB$/;
+  await assert.rejects(train({ ...WEBGPU, model, data: [] }).next(), reason);
 });

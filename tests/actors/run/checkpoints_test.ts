@@ -278,10 +278,9 @@ folderTest("progress that is none is refused, and a wrong best overwritten", asy
   const datas = [7, null, {}, { microBatches: -1, state: 1 }, { microBatches: 2 ** 60, state: 1 }];
   for (const forged of [...bests, ...datas.map((data) => ({ data }))]) {
     const config = { ...resume.config, progress: { ...progress, ...forged } };
-    await assert.rejects(
-      learning({ resume: { ...resume, config } }),
-      /^RangeError: Cannot resume: the progress of step 2 must be that of a run, received /,
-    );
+    const refusal =
+      /^RangeError: Cannot resume: the progress of step 2 must be that of a run, received /;
+    await assert.rejects(learning({ resume: { ...resume, config } }), refusal);
   }
   await learning({ checkpoint: { ...to, overwrite: true }, steps: 1 });
   assert.deepEqual(await namesIn(directory), [stepAt(1)]);

@@ -97,12 +97,11 @@ Deno.test("a loss after the last step is reported, too", async () => {
   }
 });
 
-for (
-  const [what, failing, homes] of [
-    ["takes the place of a lost one", Infinity, ["home-1", "home-2"]],
-    ["that cannot start leaves the run to the others", 3, ["home-1"]],
-  ] as const
-) {
+const SPARES = [
+  ["takes the place of a lost one", Infinity, ["home-1", "home-2"]],
+  ["that cannot start leaves the run to the others", 3, ["home-1"]],
+] as const;
+for (const [what, failing, homes] of SPARES) {
   Deno.test(`a spare process ${what}`, async () => {
     const { microBatches } = SIZES, steps = 6, lines: string[] = [];
     const { spawn } = Deno.Command.prototype;

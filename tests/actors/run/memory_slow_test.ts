@@ -397,13 +397,12 @@ function promotedPart(profiler: GCProfiler): number {
   return parts.sort((a, b) => a - b)[parts.length >> 1]!;
 }
 
-for (
-  const options of [
-    ...atDepth([], [{ schedule: "1f1b" }, { schedule: "gpipe", policy: "elastic" as const }]),
-    { schedule: "message-driven" },
-    { schedule: "pipedream-2bw" },
-  ] as const
-) {
+const LONG_RUNS = [
+  ...atDepth([], [{ schedule: "1f1b" }, { schedule: "gpipe", policy: "elastic" as const }]),
+  { schedule: "message-driven" },
+  { schedule: "pipedream-2bw" },
+] as const;
+for (const options of LONG_RUNS) {
   Deno.test(`steps leave next to nothing to full collections: ${JSON.stringify(options)}`, async () => {
     const sizes = { ...SMALL, layers: 1, hidden: 8, seq: 4, microBatches: 2, steps: 250 };
     const { steps, microBatches, microBatch } = sizes, profiler = new GCProfiler(), from = 50;

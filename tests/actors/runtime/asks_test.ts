@@ -30,12 +30,11 @@ const PASSER = plain(`(ctx) => ({
   },
 })`);
 
-for (
-  const [how, timeoutMs, answer] of [
-    ["wait until one of them gives up", 1000, / "b" did not answer "Pass" of "a" within 1000 ms$/],
-    ["are a deadlock where none does", Infinity, /"a" waits for "b" to answer "Pass".*"b" waits/s],
-  ] as const
-) {
+const CIRCLES = [
+  ["wait until one of them gives up", 1000, / "b" did not answer "Pass" of "a" within 1000 ms$/],
+  ["are a deadlock where none does", Infinity, /"a" waits for "b" to answer "Pass".*"b" waits/s],
+] as const;
+for (const [how, timeoutMs, answer] of CIRCLES) {
   Deno.test(`two that ask each other ${how}`, async () => {
     const { value, failure } = await simulate({}, async ({ system }) => {
       const [a, b] = spawnAll(system, PASSER, "a", "b");

@@ -126,10 +126,8 @@ Deno.test("a host that is not trusted harms no actor by its messages and answers
     }
     system.send(near, { type: "Note", what: 1 });
     assert.deepEqual(await notes, [1]);
-    assert.match(
-      excluded[0]!,
-      /^it has sent Nope to "near": Cannot handle "Nope": its type must be/,
-    );
+    const refusal = /^it has sent Nope to "near": Cannot handle "Nope": its type must be/;
+    assert.match(excluded[0]!, refusal);
     assert.match(excluded[1]!, /^it has sent NoteBytes to "near": .*not iterable/);
     const failure = failureOf(system, far);
     end();
@@ -167,10 +165,9 @@ Deno.test("worker: an asker in a process is told of an answer that cannot reach 
       async Ask() { ctx.reply(await ctx.ask(to, { type: "Read" }).catch(String)); },
     })`);
     const asker = system.spawn(client, to, { id: "client", isolate: "process" });
-    assert.equal(
-      await system.ask(asker, { type: "Ask" }, { timeoutMs: 10_000 }),
-      'TypeError: Cannot ask "server" for "Read": SharedArrayBuffer could not be cloned for another process',
-    );
+    const reason =
+      'TypeError: Cannot ask "server" for "Read": SharedArrayBuffer could not be cloned for another process';
+    assert.equal(await system.ask(asker, { type: "Ask" }, { timeoutMs: 10_000 }), reason);
   }));
 
 Deno.test("worker: only its isolate ends if an agent cannot pass a message on to another process", async () => {

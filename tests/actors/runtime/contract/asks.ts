@@ -36,14 +36,10 @@ export const ASKS: Suite = {
 
   "a question to oneself and one without an answer are refused": async ({ system, spawn }) => {
     const client = spawn(CLIENT), to = spawn(SERVER);
-    assert.equal(
-      await system.ask(client, { type: "Forgotten" }),
-      'TypeError: Cannot ask "client" for "Read": an actor must not wait for itself',
-    );
-    assert.equal(
-      await system.ask(client, { type: "Forgotten", to }),
-      'TypeError: Cannot answer "client": "server" must call ctx.reply for "Forget"',
-    );
+    const refusal = 'TypeError: Cannot ask "client" for "Read": an actor must not wait for itself';
+    assert.equal(await system.ask(client, { type: "Forgotten" }), refusal);
+    const sentence = 'TypeError: Cannot answer "client": "server" must call ctx.reply for "Forget"';
+    assert.equal(await system.ask(client, { type: "Forgotten", to }), sentence);
   },
 
   "a question that times out names sender, receiver and type": async ({ system, spawn }) => {
@@ -103,15 +99,16 @@ export const ASKS: Suite = {
           `received ${timeoutMs}`,
       );
     }
-    for (
-      const [to, question, options, wrong] of [
-        [ref, null, {}, /TypeError: Cannot ask "x": a question must be a record/],
-        [null, never, {}, /TypeError: Cannot ask: it must be an actor, received null/],
-        [ref, never, { lane: "urgent" }, /RangeError: .*lane must be/],
-        [ref, never, { signal: {} }, /for "Never": signal must be an AbortSignal, received object/],
-        [ref, { type: "Double", n: () => {} }, {}, /^TypeError: .*"Double": .*not be cloned/],
-      ] as const
-    ) assert.match(await refusal(to, question, options), wrong);
+    const wrongs = [
+      [ref, null, {}, /TypeError: Cannot ask "x": a question must be a record/],
+      [null, never, {}, /TypeError: Cannot ask: it must be an actor, received null/],
+      [ref, never, { lane: "urgent" }, /RangeError: .*lane must be/],
+      [ref, never, { signal: {} }, /for "Never": signal must be an AbortSignal, received object/],
+      [ref, { type: "Double", n: () => {} }, {}, /^TypeError: .*"Double": .*not be cloned/],
+    ] as const;
+    for (const [to, question, options, wrong] of wrongs) {
+      assert.match(await refusal(to, question, options), wrong);
+    }
   },
 
   "a question that is taken back while it waits is never handled": async ({ system, spawn }) => {

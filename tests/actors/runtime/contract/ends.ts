@@ -113,10 +113,9 @@ export const ENDS: Suite = {
     assert.deepEqual(notes, ["server throw", "server throw"]);
     const { actor, handling } = await failed;
     assert.deepEqual([actor, handling], ["server", "Throw (2F0, step 3)"]);
-    assert.match(
-      (await thrownBy(system.failed)).message,
-      /^Actor "server" failed while handling Throw \(2F0, step 3\): RangeError: out of luck$/,
-    );
+    const refusal =
+      /^Actor "server" failed while handling Throw \(2F0, step 3\): RangeError: out of luck$/;
+    assert.match((await thrownBy(system.failed)).message, refusal);
   },
 
   "a failure that the parent watches goes no further": async ({ system, spawn }) => {

@@ -132,10 +132,8 @@ export const ISOLATE_ENDS: Suite = {
       system.send(ref, { type: "Will", to, notes: count });
       // The news overtakes messages in the mailbox, but a question after it does not.
       const notes = await system.ask(to, { type: "Wait", count: count + 1 });
-      assert.deepEqual(
-        notes.filter((what: unknown) => what !== "rogue stopped"),
-        Array.from({ length: count }, (_, n) => n),
-      );
+      const expected = Array.from({ length: count }, (_, n) => n);
+      assert.deepEqual(notes.filter((what: unknown) => what !== "rogue stopped"), expected);
     }
   },
 };

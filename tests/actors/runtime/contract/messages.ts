@@ -102,10 +102,8 @@ export const MESSAGES: Suite = {
     for (const message of [typed("Note"), inherited]) system.send(ref, message);
     system.send(ref, { type: "Note", what: 1 }, { receipt: typed("Handled") });
     const refusal = await thrownBy(system.ask(ref, typed("Read"), { timeoutMs: 10_000 }));
-    assert.match(
-      refusal.message,
-      /: a message must be a record with a type that is copied with it$/,
-    );
+    const sentence = /: a message must be a record with a type that is copied with it$/;
+    assert.match(refusal.message, sentence);
     assert.deepEqual(await system.ask(ref, { type: "Read" }), []);
     await until(() => system.deadLetters.length === 4);
     assert.ok(system.deadLetters.every(({ reason }) => reason === "malformed"));
@@ -221,15 +219,11 @@ export const ADDRESSES: Suite = {
     const unknown = { ...ref, id: "unknown", isolate: ref.isolate * 65_536 + 7 };
     system.send(ref, { type: "Go", to: unknown, count: 10 });
     for (let n = 0; n < 10; n++) system.send(unknown, { type: "Note" });
-    assert.match(
-      String(await thrownBy(system.ask(unknown, { type: "Note" }))),
-      /ActorFailedError: .*"unknown" has stopped/,
-    );
+    const refusal = /ActorFailedError: .*"unknown" has stopped/;
+    assert.match(String(await thrownBy(system.ask(unknown, { type: "Note" }))), refusal);
     assert.equal(await reason, "stopped");
     await until(() => system.deadLetters.length >= 21);
-    assert.deepEqual(
-      system.deadLetters.map(({ from: _, ...letter }) => letter),
-      Array(21).fill({ to: "unknown", type: "Note", reason: "no-such-actor" }),
-    );
+    const expected = Array(21).fill({ to: "unknown", type: "Note", reason: "no-such-actor" });
+    assert.deepEqual(system.deadLetters.map(({ from: _, ...letter }) => letter), expected);
   },
 };

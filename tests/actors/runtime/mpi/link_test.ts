@@ -97,15 +97,14 @@ Deno.test("a flood of silent guests is bounded, and keeps no rank out", async ()
 
 Deno.test("an announcement that is no packet is refused before memory is allocated for it", async () => {
   using listener = Deno.listen({ hostname: "127.0.0.1", port: 0 });
-  for (
-    const [numbers, sentence] of [
-      [[1, 2 ** 52, 0], /from rank 5: the body it announces must be .* received 4503599627370496/],
-      [[1, 8, 2 ** 40], /count of buffers/],
-      [[1, NaN, 0], /body.*received NaN/],
-      [[-1, 8, 0], /isolate/],
-      [[1, 0, 1, 2 ** 50], /buffer/],
-    ] as const
-  ) {
+  const packets = [
+    [[1, 2 ** 52, 0], /from rank 5: the body it announces must be .* received 4503599627370496/],
+    [[1, 8, 2 ** 40], /count of buffers/],
+    [[1, NaN, 0], /body.*received NaN/],
+    [[-1, 8, 0], /isolate/],
+    [[1, 0, 1, 2 ** 50], /buffer/],
+  ] as const;
+  for (const [numbers, sentence] of packets) {
     using conn = await Deno.connect({ hostname: "127.0.0.1", port: listener.addr.port });
     using received = await listener.accept();
     await conn.write(new Uint8Array(Float64Array.from(numbers).buffer));
@@ -189,10 +188,8 @@ Deno.test("packets arrive whole and in order, and both ends agree on the buffers
   transfers.close();
   assert.deepEqual(got, packets.map(summaryOf));
   outgoing.send(packets[0]!);
-  await assert.rejects(
-    failed.promise,
-    /^Error: Cannot send to rank 1: the connection .*, received /,
-  );
+  const refusal = /^Error: Cannot send to rank 1: the connection .*, received /;
+  await assert.rejects(failed.promise, refusal);
 });
 
 /** Ranks on hosts, in order; the interfaces of each host as name and address. */
@@ -277,14 +274,13 @@ Deno.test("a rank reads its number from the variables of its launcher, also with
   assert.equal(of({ SLURM_PROCID: "0", SLURM_NTASKS: "8" }), undefined);
   // The count of ranks that share cores.
   const ofFour = { OMPI_COMM_WORLD_LOCAL_SIZE: "4" };
-  for (
-    const [env, sharing] of [
-      [{ SLURM_STEP_TASKS_PER_NODE: "2(x3),1" }, 2],
-      [{ MPI_LOCALNRANKS: "3" }, 3],
-      [ofFour, 4],
-      [{ ...ofFour, OMPI_MCA_orte_bound_at_launch: "1" }, 1],
-    ] as const
-  ) assert.equal(of({ ...slurm, ...env })!.sharing, sharing);
+  const shares = [
+    [{ SLURM_STEP_TASKS_PER_NODE: "2(x3),1" }, 2],
+    [{ MPI_LOCALNRANKS: "3" }, 3],
+    [ofFour, 4],
+    [{ ...ofFour, OMPI_MCA_orte_bound_at_launch: "1" }, 1],
+  ] as const;
+  for (const [env, sharing] of shares) assert.equal(of({ ...slurm, ...env })!.sharing, sharing);
   const firsts = [{}, { MPI_LOCALRANKID: "0" }, { SLURM_LOCALID: "1" }]
     .map((env: Record<string, string>) => isFirstOfHost((name) => env[name]));
   assert.deepEqual(firsts, [true, true, false]);

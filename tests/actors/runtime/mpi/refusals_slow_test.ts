@@ -19,12 +19,11 @@ function assertRefused({ code, stdout, stderr }: Outcome, ...parts: readonly str
 mpiTest("a refusal of rank 0, or of all ranks, is one sentence", async (launcher) => {
   const ofTwo = await runJob(launcher, [2, ...RANK_TRAIN, "--workers", "3"]);
   assertRefused(ofTwo, "a rank for each of the 3 workers, or a map of them, received 2");
-  for (
-    const [flags, sentence] of [
-      [["--mpi-interface", "eth7"], "Cannot use --mpi-interface eth7: it must be "],
-      [["--mpi-library", "libc.so.6"], "received libc.so.6, which has not all functions of MPI;"],
-    ] as const
-  ) {
+  const cases = [
+    [["--mpi-interface", "eth7"], "Cannot use --mpi-interface eth7: it must be "],
+    [["--mpi-library", "libc.so.6"], "received libc.so.6, which has not all functions of MPI;"],
+  ] as const;
+  for (const [flags, sentence] of cases) {
     const ofOne = [Deno.execPath(), ...RANK_TRAIN, ...flags];
     assertRefused(await runCommand(ofOne, launcher.alone(0, 1)), sentence);
   }

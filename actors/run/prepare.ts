@@ -403,15 +403,17 @@ function compileServable(options: FilledOptions, schedule: Schedule): CompiledRu
  * @throws {RangeError} with the first option that prevents a requested move.
  */
 function canMove(schedule: Schedule, options: FilledOptions): boolean {
-  const { failover, runtime, replicas, buddy, minWorkers = 1 } = options;
+  const { failover, replicas, buddy, minWorkers = 1 } = options;
   const workers = replicas * schedule.workers, must = `minWorkers must be at most ${workers}`;
   assertInput(minWorkers <= workers, "train", must, minWorkers);
   if (buddy) assertMirrorable(schedule, options);
-  if (failover === "restart") return false;
   const reason = movingRefusal(schedule, options), isAsked = failover === "resize" || buddy;
   if (isAsked && reason !== undefined) throw new RangeError(reason);
-  const isUseful = replicas * pipelineCount(schedule) > 1;
-  return reason === undefined && runtime !== "serial" && (isAsked || isUseful);
+  const isUseful = isAsked || replicas * pipelineCount(schedule) > 1;
+  const moves = failover !== "restart" && reason === undefined && isUseful;
+  const one = "minWorkers must be 1 where a lost worker restarts all";
+  assertInput(moves || minWorkers === 1, "train", one, minWorkers);
+  return moves;
 }
 
 /** Refuses mirrors if each stage has several copies, or if the run could not move to the mirrors. */
@@ -435,6 +437,7 @@ function movingRefusal(
 ): string | undefined {
   const refuse = (must: string, received: string) =>
     `Cannot move a run to other workers: ${must}, received ${received}`;
+  if (runtime === "serial") return refuse("the runtime must have actors", runtime);
   if (runtime === "mpi") return refuse("the runtime must not be mpi, whose jobs restart", runtime);
   if (reduce !== "deterministic") {
     return refuse("reduce must be deterministic: other sums depend on the workers", reduce);

@@ -134,10 +134,9 @@ export async function readLaunchRequest(args: readonly string[], made: Disposabl
 
 /** Reads a job that runs `train` of this program. */
 async function ofTrain(flags: LaunchFlags, args: readonly string[], made: DisposableStack) {
-  const request = await readTrainFlags(args), { out: said, flags: { model, overwrite } } = request;
-  const isMpi = request.given.includes("runtime");
-  const { runtime } = request.flags, isRight = !isMpi || runtime === "mpi";
-  ensure(isRight, "launch", "--runtime must be mpi", runtime, RangeError);
+  const request = await readTrainFlags(["--runtime=mpi", ...args]);
+  const { out: said, flags: { model, overwrite, runtime } } = request;
+  ensure(runtime === "mpi", "launch", "--runtime must be mpi", runtime, RangeError);
   const { out: early } = flags, after = "--out must come after --, among the flags of train";
   ensure(early === undefined, "launch", after, `${early} before it`);
   const ranks = ranksOf(request), isNamed = said !== undefined || PLAIN_NAME.test(model);
@@ -150,7 +149,7 @@ async function ofTrain(flags: LaunchFlags, args: readonly string[], made: Dispos
   const chosen = said === undefined ? ["--out", out] : [];
   const train = [
     ...args,
-    ...isMpi ? [] : ["--runtime", "mpi"],
+    ...["--runtime", "mpi"],
     ...chosen,
     ...overwrite ? ["--no-overwrite"] : [], // it is done before: a try must not do it again
   ];

@@ -174,6 +174,41 @@ export function refuseUnread(
   ensure(flag === undefined, cannot, must, given[flag!]);
 }
 
+/** Flags that have no effect unless another flag is given, or has one of the values. */
+const NEEDED: readonly (readonly [flags: readonly string[], by: string, values?: string[]])[] = [
+  [Object.keys(flagsOfOptions(TRAIN.nats.fields)), "runtime", ["nats"]],
+  [Object.keys(flagsOfOptions(TRAIN.mpi.fields)), "runtime", ["mpi"]],
+  [["isolation"], "runtime", ["workers"]],
+  [["emulate-link"], "runtime", ["workers", "local", "mpi", "nats"]],
+  [["journal-messages", "journal-full"], "journal"],
+  [["trace-steps"], "trace"],
+  [["dashboard-port", "dashboard-stay"], "dashboard"],
+  [["token-lengths"], "tokens"],
+];
+
+/**
+ * Refuses flags that have no effect, unless they come from a file and the needed flag was typed.
+ *
+ * @param said the flags of the file and the typed ones.
+ * @param isRecord whether the file is the record of a run: its flags may stay unused.
+ * @throws {RangeError} naming both flags.
+ */
+export function refuseUnused(
+  said: GivenTrainFlags,
+  typed: Readonly<Record<string, unknown>>,
+  isRecord: boolean,
+): void {
+  const all: Readonly<Record<string, unknown>> = { runtime: TRAIN.runtime.default, ...said };
+  const isOn = (name: string) => all[name] !== undefined && all[name] !== false;
+  for (const [flags, by, values] of NEEDED) {
+    const mayRest = isRecord || by in typed;
+    const unused = flags.find((name) => isOn(name) && (name in typed || !mayRest));
+    const isMet = values?.includes(String(all[by])) ?? isOn(by);
+    const must = `--${by} must be ${values?.join(" or ") ?? "given"}`;
+    ensure(isMet || unused === undefined, `use --${unused}`, must, all[by], RangeError);
+  }
+}
+
 /** The settings of optimizers among the flags, by what an optimizer calls them. */
 export const OPTIMIZER_SETTINGS = {
   beta1: "beta1",

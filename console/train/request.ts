@@ -58,6 +58,7 @@ import {
   INHERITED_FLAGS,
   MODEL_FLAGS,
   ONNX_FLAGS,
+  refuseUnused,
   TRAIN_FLAGS,
   type TrainFlags,
 } from "./flags.ts";
@@ -249,8 +250,10 @@ export async function readTrainFlags(
 ): Promise<TrainRequest> {
   const { config, args } = withConfig(typed);
   const asIs = parseFlags(args, TRAIN_FLAGS);
-  const names = Object.keys(config?.checkpoint ? rawArguments(typed, TRAIN_FLAGS).flags : asIs);
+  const own = rawArguments(typed, TRAIN_FLAGS).flags, isRecord = config?.checkpoint !== undefined;
+  const names = Object.keys(isRecord ? own : asIs);
   checkTogether(asIs, names);
+  refuseUnused(asIs, own, isRecord);
   checkWrittenFiles(asIs);
   const files = await readDataFiles(asIs, printError);
   const resume = asIs.resume === undefined ? undefined : runToResume(asIs.resume);
@@ -356,28 +359,14 @@ function choicesOf(flags: TrainFlags, kept: KeptRun | undefined): readonly Sched
   return rankSchedules(flags, { workers, microBatches }, costsOf(flags));
 }
 
-/** Flags that change nothing without another one. */
-const NEEDED = {
-  "token-lengths": "tokens",
-  "trace-steps": "trace",
-  "journal-messages": "journal",
-  "journal-full": "journal",
-  "dashboard-stay": "dashboard",
-  "dashboard-port": "dashboard",
-} as const;
-
 /**
- * Refuses flags that exclude each other, or have no effect without another one.
+ * Refuses flags that exclude each other.
  *
- * @param names The flags of the user; a checkpoint keeps flags of files without the files.
+ * @param names The flags of the user; a checkpoint keeps others.
  */
 function checkTogether(given: GivenTrainFlags, names: readonly string[]): void {
   const { text, tokens, model } = given, hasBoth = text !== undefined && tokens !== undefined;
   ensure(!hasBoth, "train", "the data must come from one file", "--text and --tokens");
-  for (const [flag, needed] of Object.entries(NEEDED)) {
-    const isRead = given[needed] !== undefined || !names.includes(flag);
-    ensure(isRead, `use --${flag}`, `--${needed} must be given with it`);
-  }
   const own = (Object.keys(ONNX_FLAGS) as (keyof typeof ONNX_FLAGS)[]).find((flag) => given[flag]);
   const mustBeOnnx = "--model must name an ONNX file, which ends in .onnx";
   ensure(own === undefined || isOnnxFile(model), `use --${own}`, mustBeOnnx, model);

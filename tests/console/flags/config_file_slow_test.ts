@@ -65,6 +65,8 @@ folderTest("a typed flag replaces flags of a file that exclude it", async (folde
   assert.equal((await typed("--device", "native")).adapters, undefined);
   assert.equal((await typed("--adapters", "1")).device, "auto");
   assert.deepEqual((await typed()).adapters, [0, 1]);
+  await Deno.writeTextFile(config, 'runtime = "mpi"\nmap = "0,0"\n');
+  assert.equal((await typed("--runtime", "local")).runtime, "local");
 });
 
 folderTest("the flags of a file are checked as if they were typed", async (folder) => {

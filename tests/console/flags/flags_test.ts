@@ -71,10 +71,6 @@ Deno.test("a misspelled flag is refused with the one that was probably meant", a
     assert.equal(await refusal([flag]), `Cannot read flags: ${see}; did you mean ${name}?`);
   }
   await refuses(["--nonesuch"], /run with --help to see them all$/);
-  for (const flag of ["--dashboard-stay", "--dashboard-port=80"]) {
-    await refuses([flag], /use --dashboard-\w+: --dashboard must be given/);
-  }
-  await refuses(["--trace-steps", "7"], /--trace must be given with it/);
   const backwards = readTrainFlags(["--trace", "t", "--trace-steps", "9-7"]);
   await assert.rejects(backwards, /a range of steps/);
 });

@@ -261,8 +261,20 @@ async function connectTo({ url, joinMs }: MeetingPlace, { bytes }: Member) {
   } catch (cause) {
     const must = "must be a server of NATS that accepts the credentials";
     const received = JSON.stringify(messageOf(cause));
-    throw new Error(`Cannot join the run: ${shown(url)} ${must}, received ${received}`, { cause });
+    const error = new Error(`Cannot join the run: ${shown(url)} ${must}, received ${received}`, {
+      cause,
+    });
+    throw isAway(cause as Error) ? Object.assign(error, { exitCode: AWAY }) : error;
   }
+}
+
+/** Another attempt may succeed: EX_TEMPFAIL of sysexits.h. */
+const AWAY = 75;
+
+/** Returns whether a server cannot be reached at present, rather than refuses this member. */
+function isAway(error: Error): boolean {
+  const { code } = (error.cause ?? error) as { readonly code?: unknown };
+  return error.name === "TimeoutError" || /^E[A-Z]+$/.test(String(code));
 }
 
 /** Returns the status of a message; undefined for invalid headers from an untrusted sender. */

@@ -7,6 +7,7 @@ import { encodeFrame } from "../../../../actors/transports/codec.ts";
 import { framePieces, joined } from "../../../../actors/transports/stream.ts";
 import { createSystem } from "../../../../actors/transports/system.ts";
 import { connectServer } from "../../../../actors/transports/nats/connection.ts";
+import { joinRun } from "../../../../actors/transports/nats/host.ts";
 import { BEAT, CONTROL, PIECE } from "../../../../actors/transports/nats/link.ts";
 import { substream } from "../../../../kernels/random.ts";
 import { atDepth } from "../../../depth.ts";
@@ -135,6 +136,20 @@ natsTest("another version, program or CPU is refused with the difference", async
     const start = `Cannot join the run test-run: ${name} must be that of the leader, `;
     assert.ok(message.startsWith(start) && message.endsWith(", received x"), message);
   }
+});
+
+natsTest("a host may try again where the server is away, not where it refuses", async () => {
+  await using server = await TestServer.start(1);
+  await using other = await TestServer.start(1);
+  const { url } = server, place = { url, run: RUN, facts: server.facts, joinMs: 60_000 };
+  const codeOf = async () => {
+    const credentials = other.credentials(1), announce = () => {};
+    const error = await thrownBy(joinRun({ ...place, credentials, announce }));
+    return (error as { exitCode?: number }).exitCode;
+  };
+  assert.equal(await codeOf(), undefined);
+  await server.kill();
+  assert.equal(await codeOf(), 75);
 });
 
 natsTest("a host is lost after two seconds, and not if it reconnects", async () => {

@@ -10,6 +10,7 @@ import type { TrainEvent } from "../../actors/options/train_events.ts";
 import type { Metrics } from "../../actors/options/train_options.ts";
 import { readMetrics, RUN_FILES, type RunRecord } from "../../actors/run_folder/metrics_file.ts";
 import { readRun, type RunFolder } from "../../actors/run_folder/read.ts";
+import { resultOr } from "../../actors/runtime/types.ts";
 import { reasonOf, recordOf, type RunFacts } from "../../actors/run_folder/write.ts";
 import { splitsBackward } from "../../schedules/internal.ts";
 import type { ActionKind, Schedule } from "../../schedules/mod.ts";
@@ -48,7 +49,7 @@ class FollowedRun {
   #reading: RunReading;
   readonly #path: string;
   #isNew = false;
-  #isDone = false;
+  #isBroken = false;
   #isReading = false;
   #readAt = performance.now();
 
@@ -74,17 +75,19 @@ class FollowedRun {
 
   async #read(): Promise<void> {
     const isDue = performance.now() - this.#readAt >= READ_EVERY_MS;
-    if (this.#isDone || this.#isReading || !isDue) return;
+    if (this.#isReading || !isDue) return;
     this.#isReading = true;
     try {
-      const folder = await readRun(this.#path);
-      if (startOf(folder) !== this.#reading.start) {
-        this.#reading = new RunReading(folder);
-        this.#isNew = true;
-      }
-      this.#reading.read(folder);
+      const folder = await readRun(this.#path), before = this.#reading;
+      const isOther = startOf(folder) !== before.start || before.isCut(folder);
+      const reading = isOther || this.#isBroken ? new RunReading(folder) : before;
+      reading.read(folder);
+      this.#reading = reading;
+      this.#isNew ||= reading !== before;
+      this.#isBroken = false;
     } catch (error) {
-      this.#isDone = true;
+      // The folder may be removed, and made again by the run.
+      this.#isBroken = true;
       this.#reading.view.setStatus({ note: (error as Error).message });
     }
     this.#readAt = performance.now();
@@ -112,6 +115,13 @@ class RunReading {
     this.start = startOf(folder);
     this.#context = { schedule, replicas: record.plan.replicas };
     this.view.begin(runFacts(record, schedule, path), statusOf(folder, record));
+  }
+
+  /** Returns whether a file is shorter than the part of it that was read. */
+  isCut({ path }: RunFolder): boolean {
+    const sizeOf = (name: string) => resultOr(() => Deno.statSync(join(path, name)).size, Infinity);
+    return sizeOf(RUN_FILES.metrics) < this.#metricsEnd ||
+      sizeOf(RUN_FILES.timeline) < this.#timelineEnd;
   }
 
   /** Reads new lines of the files. */

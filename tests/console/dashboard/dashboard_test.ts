@@ -257,6 +257,21 @@ const FOLLOWED: Readonly<Record<string, (run: string) => Promise<void>>> = {
     assert.deepEqual([from, entries.map(({ step }) => step)], [0, [1]]);
     assert.equal(followed.all().status!.status, "gone", "it has no end, and is not training");
   },
+  "is followed after its metrics or its folder were removed and made again": async (run) => {
+    const followed = await followRun(run), path = join(run, "metrics.jsonl"), away = `${run}-away`;
+    const line = (step: number) => `${JSON.stringify(metricsOf(step))}\n`;
+    await Deno.rename(run, away);
+    while (followed.all().status!.note === undefined) await delay(50);
+    followed.updates();
+    await Deno.rename(away, run);
+    const { entries } = await nextMetrics(followed);
+    assert.deepEqual(entries.map(({ step }) => step), [1, 2, 3, 4]);
+    assert.equal(followed.all().status!.note, undefined);
+    followed.updates();
+    await Deno.writeTextFile(path, line(5));
+    const { from, entries: [first, ...others] } = await nextMetrics(followed);
+    assert.deepEqual([from, first!.step, others], [0, 5, []]);
+  },
   "may lack its timeline, or have text that looks like markup": async (run) => {
     const text = "<script>alert(1)</script>";
     await changeRecord(run, (record) => {

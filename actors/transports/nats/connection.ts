@@ -235,7 +235,10 @@ export async function connectServer(options: NodeConnectionOptions) {
     setUp!.call(this);
     this.socket.removeAllListeners = () => this.socket;
   };
-  return await connect(options);
+  const nats = await connect(options);
+  // When a server ends before it has answered a reconnecting client, the library waits this long.
+  (nats as unknown as { readonly options: NodeConnectionOptions }).options.timeout = CONNECT_MS;
+  return nats;
 }
 
 let setUp: (() => void) | undefined;

@@ -138,6 +138,42 @@ natsTest("another version, program or CPU is refused with the difference", async
   }
 });
 
+function close(connection: Deno.Conn): void {
+  try {
+    connection.close();
+  } catch {
+    // It is closed already.
+  }
+}
+
+natsTest("a connection that breaks again while it is restored is restored", async () => {
+  await using server = await TestServer.start(1);
+  const hostname = "127.0.0.1", port = Number(new URL(server.url).port), open: Deno.TcpConn[] = [];
+  const between = Deno.listen({ hostname, port: 0 });
+  const pass = async () => {
+    for await (const near of between) {
+      const far = await Deno.connect({ hostname, port });
+      const isBroken = open.push(near, far) === 4;
+      far.readable.pipeTo(near.writable).catch(() => {});
+      if (isBroken) await near.read(new Uint8Array(1)).then(() => open.forEach(close));
+      else near.readable.pipeTo(far.writable).catch(() => {});
+    }
+  };
+  pass();
+  const nats = await connectServer({
+    servers: `${hostname}:${between.addr.port}`,
+    authenticator: credsAuthenticator(await Deno.readFile(server.credentials(1))),
+    ...{ maxReconnectAttempts: -1, reconnectTimeWait: 10, timeout: 20_000 },
+  });
+  const started = performance.now();
+  open.forEach(close);
+  for await (const { type } of nats.status()) if (type === "reconnect") break;
+  assert.ok(performance.now() - started < 10_000);
+  await nats.close();
+  open.forEach(close);
+  between.close();
+});
+
 natsTest("a host may try again where the server is away, not where it refuses", async () => {
   await using server = await TestServer.start(1);
   await using other = await TestServer.start(1);

@@ -120,8 +120,10 @@ export async function readLaunchRequest(args: readonly string[], made: Disposabl
   ensure(!hasMore, "launch", "the command must follow --", received);
   ensure(script !== "", "launch", "--slurm must be followed by FILE or nothing", '""');
   ensure(command.length > 0, "launch", "a command must follow --, such as -- train");
-  const isPlaced = flags.hosts !== undefined && (flags.slurm || flags.launcher === "srun");
-  ensure(!isPlaced, "launch", "--hosts must be left out, as Slurm chooses them", flags.hosts);
+  const isSlurm = flags.slurm || flags.launcher === "srun";
+  const unread = (["hosts", "remote-shell"] as const).find((name) => isSlurm && flags[name]);
+  const must = `--${unread} must be left out, as Slurm chooses hosts and starts ranks`;
+  ensure(unread === undefined, "launch", must, flags[unread!]);
   const [first, ...rest] = command;
   const asked = first === "train" ? await ofTrain(flags, rest, made) : ofCommand(flags, command);
   return {

@@ -8,6 +8,7 @@
  * @module
  */
 
+import { deadline } from "@std/async/deadline";
 import type { Msg, NatsConnection, NodeConnectionOptions } from "@nats-io/transport-node";
 import { messageOf } from "../../runtime/failure.ts";
 import { resultOr } from "../../runtime/types.ts";
@@ -202,8 +203,8 @@ export async function connectMember(place: MeetingPlace, hearing: Hearing) {
     say: (to: number, record: object) => publish(to, encodeControl(record)),
     /** Closes the connection after all messages are published. */
     close: async () => {
-      // Without the server the last messages cannot be published, and a drain fails.
-      if (!nats.isClosed()) await nats.drain().catch(() => nats.close());
+      // Without the server the last messages cannot be published: a drain fails, or does not end.
+      if (!nats.isClosed()) await deadline(nats.drain(), DRAIN_MS).catch(() => nats.close());
     },
   };
 }
@@ -245,6 +246,9 @@ let setUp: (() => void) | undefined;
 
 /** Returns an address without a password. */
 const shown = (url: string) => url.replace(/\/\/[^@/]*@/, "//");
+
+/** Maximum milliseconds in which the last messages are published. */
+const DRAIN_MS = 5000;
 
 /** Minimum milliseconds to wait for the answer of a server. */
 const CONNECT_MS = 2000;

@@ -146,6 +146,15 @@ function close(connection: Deno.Conn): void {
   }
 }
 
+natsTest("a leader ends within seconds where the server has stopped", async () => {
+  await using server = await TestServer.start(1);
+  const leader = await server.lead(), started = performance.now();
+  server.stop();
+  await new Promise((resolve) => setTimeout(resolve, 200));
+  await leader[Symbol.asyncDispose]();
+  assert.ok(performance.now() - started < 20_000);
+});
+
 natsTest("a connection that breaks again while it is restored is restored", async () => {
   await using server = await TestServer.start(1);
   const hostname = "127.0.0.1", port = Number(new URL(server.url).port), open: Deno.TcpConn[] = [];

@@ -64,6 +64,11 @@ export class TestServer implements AsyncDisposable {
     }
   }
 
+  /** Stops the process of the server, which keeps its connections. */
+  stop(): void {
+    this.#process!.kill("SIGSTOP");
+  }
+
   /** Kills the process of the server. */
   async kill(): Promise<void> {
     this.#process?.kill("SIGKILL");

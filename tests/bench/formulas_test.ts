@@ -9,8 +9,8 @@ import {
   recomputedStepFlops,
   unoverlappedReduce,
 } from "../../bench/papers/formulas.ts";
-import fc from "../fast_check.ts";
-import { between, isNear, propertyTest } from "../schedules/cases.ts";
+import fc, { forAll } from "../fast_check.ts";
+import { between, isNear } from "../schedules/cases.ts";
 
 const leastAt = (outputs: (every: number) => number, factors: readonly number[]) =>
   factors.reduce((best, every) => outputs(every) < outputs(best) ? every : best);
@@ -21,18 +21,19 @@ Deno.test("checkpoints take the least memory at sqrt(N), and in the printed form
   assert.equal(leastAt((every) => printedOutputs(64, 4, every), factors), 4);
 });
 
-propertyTest(
-  "kept checkpoints are those of a message-driven pipeline with that limit",
-  [fc.integer({ min: 2, max: 6 }), fc.constantFrom(2, 4, 6, 12), fc.constantFrom(1, 2)],
-  (workers, layers, every) => {
-    const options = { workers, microBatches: 4 * workers, pipelineLimit: workers };
-    const { peakActivations } = analyze(createSchedule("message-driven", options));
-    // Each micro-batch in flight keeps its input and a checkpoint for each `every` layers; one of
-    // them is computed again, which brings back the outputs between two checkpoints.
-    const held = Math.max(...peakActivations) * (layers / every + 1) + every;
-    assert.equal(checkpointedOutputs(layers * workers, workers, every), held);
-  },
-);
+Deno.test("kept checkpoints are those of a message-driven pipeline with that limit", () =>
+  forAll(
+    100,
+    [fc.integer({ min: 2, max: 6 }), fc.constantFrom(2, 4, 6, 12), fc.constantFrom(1, 2)],
+    (workers, layers, every) => {
+      const options = { workers, microBatches: 4 * workers, pipelineLimit: workers };
+      const { peakActivations } = analyze(createSchedule("message-driven", options));
+      // Each micro-batch in flight keeps its input and a checkpoint for each `every` layers; one of
+      // them is computed again, which brings back the outputs between two checkpoints.
+      const held = Math.max(...peakActivations) * (layers / every + 1) + every;
+      assert.equal(checkpointedOutputs(layers * workers, workers, every), held);
+    },
+  ));
 
 Deno.test("offload saves a factor of five, minus one bucket", () => {
   assert.equal(mixedPrecisionBytes(12e9) / 6, 40e9);
@@ -42,18 +43,15 @@ Deno.test("offload saves a factor of five, minus one bucket", () => {
 
 const size = fc.integer({ min: 1, max: 512 });
 
-propertyTest(
-  "the step's operations are those of its matrix products, counted one by one",
-  [size, size, size, size, size],
-  (layers, h, s, vocabulary, b) => {
+Deno.test("the step's operations are those of its matrix products, counted one by one", () =>
+  forAll(100, [size, size, size, size, size], (layers, h, s, vocabulary, b) => {
     const product = (m: number, k: number, n: number) => 2 * m * k * n;
     const layer = product(s, h, 3 * h) + product(s, h, s) + product(s, s, h) + product(s, h, h) +
       product(s, h, 4 * h) + product(s, 4 * h, h);
     const expected = b * (4 * layers * layer + 3 * product(s, h, vocabulary));
     const sizes = { layers, hidden: h, sequence: s, vocabulary, name: "more than sizes" };
     assert.ok(Math.abs(recomputedStepFlops(sizes, b) / expected - 1) < 1e-12);
-  },
-);
+  }));
 
 Deno.test("a critical path is of backwards that take a whole number of forwards", () => {
   const must = "a backward in forwards must be a whole number from 1 to 100, received 2.5";
@@ -67,25 +65,23 @@ const units = fc.integer({ min: 1, max: 4 });
 const chimeraOf = (workers: number, K: number) =>
   createSchedule("chimera", { workers, microBatches: K * workers });
 
-propertyTest(
-  "C_f and C_b of Chimera are N-(K-1)(D-2) and N+K(D-2), with recomputation too",
-  [evenDepth, units, fc.constantFrom(2, 3)],
-  (D, K, backward) => {
+Deno.test("C_f and C_b of Chimera are N-(K-1)(D-2) and N+K(D-2), with recomputation too", () =>
+  forAll(100, [evenDepth, units, fc.constantFrom(2, 3)], (D, K, backward) => {
     const expected = { forwards: K * D - (K - 1) * (D - 2), backwards: K * D + K * (D - 2) };
     assert.deepEqual(criticalPath(chimeraOf(D, K), backward), expected);
-  },
-);
+  }));
 
-propertyTest(
-  "C_f and C_b of other schedules add up to their makespan",
-  [fc.constantFrom("gpipe", "1f1b", "gems", "hanayo", "message-driven"), evenDepth, units],
-  (name, workers, K) => {
+Deno.test("C_f and C_b of other schedules add up to their makespan", () =>
+  forAll(100, [
+    fc.constantFrom("gpipe", "1f1b", "gems", "hanayo", "message-driven"),
+    evenDepth,
+    units,
+  ], (name, workers, K) => {
     const schedule = createSchedule(name, { workers, microBatches: K * workers });
     const { forwards, backwards } = criticalPath(schedule), { makespan } = analyze(schedule);
     assert.ok(Math.abs(forwards + 2 * backwards - makespan) < 1e-6);
     if (name === "gpipe") assert.equal(forwards, backwards);
-  },
-);
+  }));
 
 Deno.test("halves and doubled forwards count as their micro-batches", () => {
   for (const scale of ["doubling", "halving"] as const) {
@@ -95,16 +91,13 @@ Deno.test("halves and doubled forwards count as their micro-batches", () => {
   }
 });
 
-propertyTest(
-  "Eq. 1 bounds the executed step from above, and closely, while messages are short",
-  [evenDepth, units, between(0, 0.02)],
-  (D, K, send) => {
+Deno.test("Eq. 1 bounds the executed step from above, and closely, while messages are short", () =>
+  forAll(100, [evenDepth, units, between(0, 0.02)], (D, K, send) => {
     const schedule = chimeraOf(D, K), { makespan } = analyze(schedule, { send });
     const step = { schedule, forwardMs: 1, messageMs: send, allReduceMs: 0 };
     const { totalMs } = chimeraStep(step);
     assert.ok(makespan <= totalMs + 1e-9 && totalMs < 1.15 * makespan, `${makespan}, ${totalMs}`);
-  },
-);
+  }));
 
 Deno.test("only idle time after the last backward of its stage hides an all-reduce", () => {
   const unit = analyze(createSchedule("chimera", { workers: 6, microBatches: 6 }));
@@ -116,16 +109,13 @@ Deno.test("only idle time after the last backward of its stage hides an all-redu
   assert.deepEqual(unoverlappedReduce(dapple, 5), [5, 3, 1, 0]);
 });
 
-propertyTest(
-  "Rabenseifner's cost is that of halving, then doubling, round by round",
-  [fc.integer({ min: 0, max: 10 }), fc.nat(1e9)],
-  (rounds, bytes) => {
+Deno.test("Rabenseifner's cost is that of halving, then doubling, round by round", () =>
+  forAll(100, [fc.integer({ min: 0, max: 10 }), fc.nat(1e9)], (rounds, bytes) => {
     let ms = 0;
     for (let round = 1; round <= rounds; round++) ms += 2 * (0.25 + bytes / 2 ** round / 1e6);
     const found = rabenseifnerMs(bytes, 2 ** rounds, { latencyMs: 0.25, bytesPerMs: 1e6 });
     assert.ok(Math.abs(found - ms) < 1e-9 * (1 + ms));
-  },
-);
+  }));
 
 const counts = (max: number) => fc.integer({ min: 1, max });
 
@@ -134,33 +124,24 @@ function executed(workers: number, waves: number, rounds: number, backward: numb
   return analyze(schedule, { forward: 1, backward, send }).bubbleRatio;
 }
 
-propertyTest(
-  "the ratio is that of the executed schedule, for every P, W, K and T_B from T_F on",
-  [counts(8), counts(4), counts(3), between(1, 4)],
-  (P, W, K, backward) => {
+Deno.test("the ratio is that of the executed schedule, for every P, W, K and T_B from T_F on", () =>
+  forAll(100, [counts(8), counts(4), counts(3), between(1, 4)], (P, W, K, backward) => {
     const step = { workers: P, waves: W, rounds: K, forward: 1, backward };
     const [form, ratio] = [hanayoBubbleRatio(step), executed(P, W, K, backward)];
     assert.ok(isNear(form, ratio), `${form} for ${ratio}`);
-  },
-);
+  }));
 
-propertyTest(
-  "messages that are short add (4W(P-1) + 2(P-2))·T_C; longer ones no less",
-  [counts(8), counts(4), between(0, 0.01), between(0, 2)],
-  (P, W, short, long) => {
+Deno.test("messages that are short add (4W(P-1) + 2(P-2))·T_C; longer ones no less", () =>
+  forAll(100, [counts(8), counts(4), between(0, 0.01), between(0, 2)], (P, W, short, long) => {
     const form = (message: number) =>
       hanayoBubbleRatio({ workers: P, waves: W, forward: 1, backward: 2, message });
     assert.ok(isNear(form(short), executed(P, W, 1, 2, short)));
     assert.ok(form(long) <= executed(P, W, 1, 2, long) + 1e-9);
-  },
-);
+  }));
 
-propertyTest(
-  "the printed ratio is (2P-2)/(3PW+P-1), which no schedule can have",
-  [fc.integer({ min: 2, max: 32 }), counts(8)],
-  (P, W) => {
+Deno.test("the printed ratio is (2P-2)/(3PW+P-1), which no schedule can have", () =>
+  forAll(100, [fc.integer({ min: 2, max: 32 }), counts(8)], (P, W) => {
     const step = { workers: P, waves: W, forward: 1, backward: 2 };
     assert.ok(isNear(hanayoPrintedRatio(step), (2 * P - 2) / (3 * P * W + P - 1)));
     assert.ok(isNear(hanayoBubbleRatio(step), (2 * P - 2) / (3 * P * W + 2 * P - 2)));
-  },
-);
+  }));

@@ -32,47 +32,42 @@ const OWN_COUNTS: Readonly<Record<string, "chunks" | "slices" | "waves">> = {
 /** Variants of the options of a schedule, without workers and micro-batches. */
 function variants(name: string, workers: number): Partial<ScheduleOptions>[] {
   const own = OWN_COUNTS[name];
-  if (own) return [1, 2, 3, 4].map((count) => ({ [own]: count }));
+  if (own) return combined({ [own]: [1, 2, 3, 4] });
   if (name === "slimpipe") {
-    const two = [1, 2, 4, 8].map((slices) => ({ slices, chunks: 2 }));
-    return [...two, { slices: 3, chunks: 3 }];
+    return [...combined({ slices: [1, 2, 4, 8], chunks: [2] }), { slices: 3, chunks: 3 }];
   }
   if (name === "chimera") {
-    const pipelines = [1, 2, 3, 4, 5, 6, 8];
-    const scales = ["direct", "doubling", "halving"] as const;
-    return pipelines.flatMap((f) => scales.map((scale) => ({ pipelines: f, scale })));
+    const scale = ["direct", "doubling", "halving"] as const;
+    return combined({ pipelines: [1, 2, 3, 4, 5, 6, 8], scale });
   }
   if (name === "message-driven") {
     const limits = [1, 2, workers, 2 * workers - 1];
-    const orders = ["fifo", "backward-first"] as const;
-    const byMessage = limits.flatMap((pipelineLimit) =>
-      orders.map((order) => ({ pipelineLimit, order }))
-    );
-    const byReadiness = [1, workers, 1.5 * workers].flatMap((activationLimit) =>
-      [1, 2].flatMap((chunks) => [
-        { activationLimit, chunks, order: "bf" as const },
-        ...[0, 1, 2, "all" as const].map((weightBacklog) => (
-          { activationLimit, chunks, weightBacklog, order: "bfw" as const }
-        )),
-      ])
-    );
-    return [...byMessage, ...byReadiness];
+    const held = { activationLimit: [1, workers, 1.5 * workers], chunks: [1, 2] };
+    return [
+      ...combined({ pipelineLimit: limits, order: ["fifo", "backward-first"] }),
+      ...combined({ ...held, order: ["bf"] }),
+      ...combined({ ...held, weightBacklog: [0, 1, 2, "all"], order: ["bfw"] }),
+    ];
   }
-  if (name === "chimera-greedy") return [1, 2, 4].map((pipelines) => ({ pipelines }));
-  return [{}];
+  return name === "chimera-greedy" ? combined({ pipelines: [1, 2, 4] }) : [{}];
 }
+
+type Choices = { readonly [K in keyof ScheduleOptions]?: readonly ScheduleOptions[K][] };
+
+/** Every combination of values of some options. */
+const combined = (choices: Choices): Partial<ScheduleOptions>[] =>
+  Object.entries(choices).reduce<Partial<ScheduleOptions>[]>(
+    (all, [option, values]) => all.flatMap((one) => values.map((v) => ({ ...one, [option]: v }))),
+    [{}],
+  );
 
 /** Every schedule by rule, under every combination of options, valid or not. */
 export function allCases(): Case[] {
   const names = scheduleDefinitions.map(({ name }) => name).filter((name) => name !== "search");
+  const sizes = combined({ workers: WORKERS, microBatches: MICRO_BATCHES }) as ScheduleOptions[];
   return names.flatMap((name) =>
-    WORKERS.flatMap((workers) =>
-      MICRO_BATCHES.flatMap((microBatches) =>
-        variants(name, workers).map((more) => ({
-          name,
-          options: { workers, microBatches, ...more },
-        }))
-      )
+    sizes.flatMap((size) =>
+      variants(name, size.workers).map((more) => ({ name, options: { ...size, ...more } }))
     )
   );
 }
@@ -105,6 +100,16 @@ export function isNear(a: number, b: number): boolean {
 /** Four workers and eight micro-batches. */
 export const FOUR = { workers: 4, microBatches: 8 } as const;
 
+/** A schedule by name and size. */
+export const sized = (name: string, workers: number, microBatches: number) =>
+  createSchedule(name, { workers, microBatches });
+
+/** Any costs between two bounds. */
+export function anyCosts(min: number, max: number) {
+  const cost = between(min, max);
+  return fc.record({ forward: cost, input: cost, weight: cost, send: cost });
+}
+
 /** A schedule of these lists, in CSV. */
 export const listed = (csv: string) => scheduleFromLists("mine", parseCsv(csv));
 
@@ -115,17 +120,6 @@ export function refuses(
   where?: string,
 ): void {
   assert.throws(call, { name: "RangeError", message }, where);
-}
-
-/** Registers a test of a property of any values. */
-export function propertyTest<T extends unknown[]>(
-  name: string,
-  values: { [K in keyof T]: fc.Arbitrary<T[K]> },
-  holds: (...values: T) => void,
-  numRuns = 100,
-): void {
-  const all = fc.tuple(...values as fc.Arbitrary<unknown>[]) as fc.Arbitrary<T>;
-  Deno.test(name, () => fc.assert(fc.property(all, (values) => holds(...values)), { numRuns }));
 }
 
 /** A time between two bounds. */

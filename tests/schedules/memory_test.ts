@@ -1,4 +1,4 @@
-import { FOUR, listed, refuses } from "./cases.ts";
+import { FOUR, listed } from "./cases.ts";
 import assert from "node:assert/strict";
 import { eachLevel } from "../../schedules/analysis/memory.ts";
 import {
@@ -23,13 +23,8 @@ Deno.test("every list with recomputations is valid, and does not hold more than 
   let count = 0;
   for (const name of scheduleNames()) {
     const before = createSchedule(name, FOUR);
-    let after: ListedSchedule;
-    try {
-      after = withRecomputation(before);
-    } catch (error) {
-      assert.match(`${error}`, /^RangeError: Cannot put recomputations into the schedule /);
-      continue;
-    }
+    const after = recomputed(before);
+    if (!after) continue;
     count++;
     assertValid(after);
     const plain = analyze(before), again = analyze(after);
@@ -41,6 +36,15 @@ Deno.test("every list with recomputations is valid, and does not hold more than 
   assert.ok(count >= 12, `${count}`);
 });
 
+/** The schedule with recomputations; undefined if it can have none. */
+function recomputed(schedule: Schedule): ListedSchedule | undefined {
+  try {
+    return withRecomputation(schedule);
+  } catch (error) {
+    assert.match(`${error}`, /^RangeError: Cannot put recomputations into the schedule /);
+  }
+}
+
 Deno.test("a recomputation runs while the gradient is in transit", () => {
   const plain = createSchedule("1f1b", FOUR), again = withRecomputation(plain);
   // Three stages compute all forwards again, which would take 3 · 8 more on one worker, and 8 in a
@@ -51,24 +55,16 @@ Deno.test("a recomputation runs while the gradient is in transit", () => {
   assert.deepEqual([...recomputedStages(again)].sort(), [0, 1, 2]);
 });
 
-Deno.test("stages can be selected, and schedules that cannot recompute are refused", () => {
+Deno.test("stages that compute again can be selected", () => {
   const one = withRecomputation(createSchedule("gpipe", FOUR), (stage) => stage === 1);
   assert.deepEqual([...recomputedStages(one)], [1]);
-  const refusals: [schedule: Schedule, message: RegExp][] = [
-    [createSchedule("message-driven", FOUR), /have lists, .* a policy$/],
-    [one, /it must have none, received some$/],
-    [createSchedule("dualpipe-v", FOUR), /no action may overlap another, received some that do$/],
-    [listed("0F0,0B0.0,0B0.1\n"), /whole micro-batches, received 0B0\.0$/],
-    [listed("0F0.0,0F0.1,0B0.1,0B0.0\n"), /whole micro-batches, received 0F0\.0$/],
-  ];
-  for (const [schedule, message] of refusals) refuses(() => withRecomputation(schedule), message);
 });
 
 /** Bytes of workers over their lists, compared with counts by hand and peaks in activations. */
 
 /** The bytes of a worker at the start and the end of each action of its list. */
-function levelsOf(schedule: ListedSchedule, worker: number, stages: readonly StageMemory[]) {
-  const levels = eachLevel(schedule.lists[worker]!, (stage) => stages[stage], 0);
+function levelsOf(csv: string, memory: StageMemory) {
+  const levels = eachLevel(listed(csv).lists[0]!, () => memory, 0);
   return [...Map.groupBy(levels, ({ index }) => index).values()]
     .map((both) => both.map(({ bytes }) => bytes));
 }
@@ -76,23 +72,23 @@ function levelsOf(schedule: ListedSchedule, worker: number, stages: readonly Sta
 Deno.test("I frees its part, W the rest, B all, and work memory is held only while an action runs", () => {
   const memory = { keptBytes: 10, freedByInputBytes: 4, workBytes: 1, messageBytes: 2 };
   const levels = [[13, 12], [13, 6], [19, 18], [19, 12], [13, 0]];
-  assert.deepEqual(levelsOf(listed("0F0,0I0,0F1,0W0,0B1\n"), 0, [memory]), levels);
+  assert.deepEqual(levelsOf("0F0,0I0,0F1,0W0,0B1\n", memory), levels);
 });
 
 Deno.test("R brings back the dropped activation once; without an R the backward brings it back", () => {
   const memory = { keptBytes: 1, recomputedBytes: 9 }, parts = { ...memory, freedByInputBytes: 3 };
   const whole = [[1, 1], [2, 2], [11, 11], [11, 1], [10, 0]];
-  assert.deepEqual(levelsOf(listed("0F0,0F1,0R0,0B0,0B1\n"), 0, [memory]), whole);
+  assert.deepEqual(levelsOf("0F0,0F1,0R0,0B0,0B1\n", memory), whole);
   const split = [[1, 1], [10, 10], [10, 7], [7, 0]];
-  assert.deepEqual(levelsOf(listed("0F0,0R0,0I0,0W0\n"), 0, [parts]), split);
+  assert.deepEqual(levelsOf("0F0,0R0,0I0,0W0\n", parts), split);
 });
 
 Deno.test("halves and slices each take their part, and nothing is left at the end", () => {
   const memory = { keptBytes: 8, recomputedBytes: 8, messageBytes: 4 };
   for (const csv of ["0F0,0B0.0,0B0.1\n", "0F0,0R0,0B0.0,0B0.1\n", "0F0.0,0F0.1,0B0.1,0B0.0\n"]) {
-    assert.equal(levelsOf(listed(csv), 0, [memory]).at(-1)![1], 0, csv);
+    assert.equal(levelsOf(csv, memory).at(-1)![1], 0, csv);
   }
-  const [first, second] = levelsOf(listed("0F0.0,0F0.1,0B0.1,0B0.0\n"), 0, [memory]);
+  const [first, second] = levelsOf("0F0.0,0F0.1,0B0.1,0B0.0\n", memory);
   assert.deepEqual([first, second], [[6, 6], [12, 12]]);
 });
 
@@ -107,15 +103,6 @@ Deno.test("with one byte for an activation and for a weight, bytes are the peaks
       assert.ok(Math.abs(held - analysis.weights[worker]!) < 1e-9, what);
     }
   }
-});
-
-Deno.test("inconsistent bytes are refused by name", () => {
-  const schedule = withLists(createSchedule("1f1b", { workers: 2, microBatches: 2 }));
-  const count = "Cannot count the memory of 1f1b: the bytes must be of 2 stages, received 0";
-  refuses(() => scheduleMemory(schedule, []), count);
-  const freed = /^Cannot use these bytes: .* freed of the .* at most 1 for stage 0, received 2$/;
-  refuses(() => stageMemories(schedule, { activations: 1, freedByInput: 2 }), freed);
-  refuses(() => stageMemories(schedule, { weights: [1, 2, 3] }));
 });
 
 Deno.test("a comparison leaves out schedules above a limit, and searches within it", () => {

@@ -1,4 +1,4 @@
-import { FOUR, refuses } from "./cases.ts";
+import { FOUR, sized } from "./cases.ts";
 import assert from "node:assert/strict";
 import {
   type Analysis,
@@ -35,7 +35,7 @@ function drawnTest(title: string, holds: (analysis: Analysis, svg: string, name:
 }
 
 Deno.test("the timeline of 1F1B is drawn as executed", () => {
-  const analysis = analyze(createSchedule("1f1b", { workers: 3, microBatches: 3 }));
+  const analysis = analyze(sized("1f1b", 3, 3));
   assert.equal(
     formatGrid(analysis),
     `time      0         5         10
@@ -46,42 +46,31 @@ worker 2  ····F0B0──F1B1──F2B2──········  idle 6, peak 1
   );
 });
 
-drawnTest(
-  "the rows of a timeline line up within the columns, and show every action",
-  (analysis, _svg, name) => {
-    for (const columns of [60, 120, 400]) {
-      const lines = formatGrid(analysis, { columns }).trimEnd().split("\n");
-      for (const line of lines) assert.ok([...line].length <= columns, `${name}: ${line}`);
-      const blocks = lines.join("\n").split("\n\n").map((block) => block.split("\n"));
-      for (const [head, ...rows] of blocks) {
-        assert.match(head!, /^time /);
-        assert.equal(rows.length, analysis.schedule.workers);
-        const widths = rows.map((row) => [...row.replace(/ {2}idle .*$/, "")].length);
-        assert.equal(new Set(widths).size, 1, `${name}: rows of unlike length`);
-      }
-      // All blocks together have every action of the lists.
-      analysis.schedule.lists.forEach(({ length }, worker) => {
-        const row = blocks.map(([, ...rows]) => rows[worker]!).join("");
-        const names = row.match(/[FBIW]\d/g) ?? [], cut = blocks.length - 1; // in two blocks
-        assert.ok(names.length >= length - cut, `${name}: ${names.length} of ${length}`);
-      });
+drawnTest("the rows of a timeline line up, and show every action", (analysis, _svg, name) => {
+  for (const columns of [60, 120, 400]) {
+    const lines = formatGrid(analysis, { columns }).trimEnd().split("\n");
+    for (const line of lines) assert.ok([...line].length <= columns, `${name}: ${line}`);
+    const blocks = lines.join("\n").split("\n\n").map((block) => block.split("\n"));
+    for (const [head, ...rows] of blocks) {
+      assert.match(head!, /^time /);
+      assert.equal(rows.length, analysis.schedule.workers);
+      const widths = rows.map((row) => [...row.replace(/ {2}idle .*$/, "")].length);
+      assert.equal(new Set(widths).size, 1, `${name}: rows of unlike length`);
     }
-  },
-);
+    // All blocks together have every action of the lists.
+    analysis.schedule.lists.forEach(({ length }, worker) => {
+      const row = blocks.map(([, ...rows]) => rows[worker]!).join("");
+      const names = row.match(/[FBIW]\d/g) ?? [], cut = blocks.length - 1; // in two blocks
+      assert.ok(names.length >= length - cut, `${name}: ${names.length} of ${length}`);
+    });
+  }
+});
 
 drawnTest("colours change only colours", (analysis) => {
   const plain = formatGrid(analysis).replaceAll("·", " ");
   // deno-lint-ignore no-control-regex -- ANSI codes begin with one
   const colored = formatGrid(analysis, { color: true }).replace(/\x1b\[[\d;]*m/g, "");
   assert.equal(colored, plain);
-});
-
-Deno.test("a timeline needs at least forty columns", () => {
-  const analysis = analyze(createSchedule("1f1b", FOUR));
-  const must = "Cannot draw a timeline: the columns must be at least 40, received";
-  for (const columns of [39, NaN]) {
-    refuses(() => formatGrid(analysis, { columns }), `${must} ${columns}`);
-  }
 });
 
 /** The boxes of all texts of a drawing, by an upper estimate of their width. */
@@ -118,7 +107,7 @@ drawnTest("no text of a drawing overlaps another or the edge", (_analysis, svg, 
 });
 
 drawnTest(
-  "a drawing has a named cell for every action, and no two swatches alike",
+  "each action has a named cell, and no two swatches are alike",
   ({ schedule }, svg, name) => {
     const cells = svg.match(/<rect x="[^"]*" [^>]*width="[^"]*"[^>]*stroke="#ffffff"/g)!;
     const parts = schedule.lists.flatMap((list) => [...list])
@@ -148,9 +137,7 @@ Deno.test("on a dark screen background, text and lines change and stay legible",
     new RegExp(`troupe-schedule${what} { \\w+: (#\\w{6})`).exec(dark!)![1]!;
   assert.ok(contrast(of(""), of(" .paper")) >= 7);
   assert.ok(contrast(of(" .axis"), of(" .paper")) >= 4.5);
-  for (const name of ["paper", "edge", "axis", "rule"]) {
-    assert.match(svg, new RegExp(`class="${name}"`));
-  }
+  for (const name of ["paper", "edge", "axis", "rule"]) assert.ok(svg.includes(`class="${name}"`));
 });
 
 function luminance(hex: string): number {
@@ -174,12 +161,6 @@ Deno.test("text is legible on every colour, and every colour is visible on white
       }
     }
   }
-});
-
-Deno.test("too many actions for a picture are refused", () => {
-  const analysis = analyze(createSchedule("1f1b", { workers: 101, microBatches: 1000 }));
-  const message = /Cannot draw the schedule 1f1b: .* at most 200000 actions, received 202000/;
-  refuses(() => formatSvg(analysis), message);
 });
 
 Deno.test("axes have round ticks", () => {

@@ -1,4 +1,4 @@
-import { between, propertyTest, refuses } from "./cases.ts";
+import { anyCosts, between, sized } from "./cases.ts";
 import assert from "node:assert/strict";
 import {
   analyze,
@@ -24,9 +24,8 @@ import {
   workloadOf,
 } from "../../schedules/search/limits.ts";
 import { atDepth } from "../depth.ts";
-import fc from "../fast_check.ts";
+import fc, { forAll } from "../fast_check.ts";
 
-const cost = between(0.1, 3);
 const choices = fc.record({
   isSplit: fc.boolean(),
   isForwardFirst: fc.boolean(),
@@ -34,25 +33,21 @@ const choices = fc.record({
   pipeLimit: fc.constantFrom(2, Infinity),
 });
 
-propertyTest(
-  "whatever the limits and costs, the list scheduler neither gets stuck nor breaks them",
-  [
+Deno.test("whatever the limits and costs, the list scheduler neither gets stuck nor breaks them", () =>
+  forAll(300, [
     fc.constantFrom("1f1b", "interleaved", "hanayo", "chimera", "dualpipe"),
     fc.integer({ min: 2, max: 8 }),
     fc.integer({ min: 0, max: 6 }),
-    fc.record({ forward: cost, input: cost, weight: cost, send: cost }),
+    anyCosts(0.1, 3),
     choices,
-  ],
-  (name, half, extra, costs, choice) => {
+  ], (name, half, extra, costs, choice) => {
     const workers = name === "chimera" || name === "dualpipe" ? 2 * Math.ceil(half / 2) : half;
     const base = createSchedule(name, { workers, microBatches: 2 * workers });
     const activations = Math.max(...base.placement.map(({ length }) => length)) + extra;
     const limits = Array<number>(workers).fill(activations);
     const orders = greedyOrder(workloadOf(base, costs), { ...choice, limits });
     assert.deepEqual(validate(withOrders(base, "greedy", orders), { activations }), []);
-  },
-  300,
-);
+  }));
 
 Deno.test("a local search shortens the orders of rules and list scheduling", () => {
   const search = (costs: Costs, workers: number, microBatches: number) => {
@@ -65,14 +60,13 @@ Deno.test("a local search shortens the orders of rules and list scheduling", () 
   assert.ok(search({ forward: 1, input: 1.5, weight: 0.5 }, 4, 8) <= 29.25);
 });
 
-propertyTest(
-  "a search with recomputation beats every rule with it, within the limit and above its bound",
-  [
+Deno.test("a search with recomputation beats every rule with it, within the limit and above its bound", () =>
+  forAll(atDepth(6, 100), [
     fc.constantFrom(2, 4),
     fc.integer({ min: 1, max: 2 }),
-    fc.record({ forward: cost, input: cost, weight: cost, recompute: cost, send: cost }),
-  ],
-  (workers, rounds, costs) => {
+    fc.tuple(anyCosts(0.1, 3), between(0.1, 3)),
+  ], (workers, rounds, [others, recompute]) => {
+    const costs = { ...others, recompute };
     const size = { workers, microBatches: rounds * workers };
     const options = { ...size, costs, activationLimit: 1, recomputeAhead: true };
     const found = analyze(createSchedule("search", options), costs);
@@ -85,9 +79,7 @@ propertyTest(
       const fits = Math.max(...peakActivations) <= 1 && name !== "interleaved" && name !== "hanayo";
       assert.ok(!fits || found.makespan <= makespan + 1e-9, name);
     }
-  },
-  atDepth(6, 100),
-);
+  }));
 
 Deno.test("a search with recomputation reads R into its order and its bound", () => {
   const options = { workers: 4, microBatches: 8, chunks: 1, activationLimit: 1 };
@@ -109,7 +101,7 @@ Deno.test("times of skip edges do not determine how fine the model can be cut", 
 const STRATEGY = { isSplit: true, isForwardFirst: false, pipeLimit: Infinity, patience: 0 };
 
 Deno.test("a patient worker delays a weight part for an input that is about to arrive", () => {
-  const base = createSchedule("1f1b", { workers: 3, microBatches: 4 });
+  const base = sized("1f1b", 3, 4);
   const costs = { forward: 1, input: 0.5, weight: 2, send: 0.5 };
   const times = [0, 0.5, 1].map((patience) => {
     const strategy = { ...STRATEGY, patience, limits: [3, 3, 3] };
@@ -117,12 +109,6 @@ Deno.test("a patient worker delays a weight part for an input that is about to a
     return analyze(withOrders(base, "patient", orders), costs).makespan;
   });
   assert.deepEqual(times, [19.5, 19, 18]);
-});
-
-Deno.test("a limit without room for every stage of a worker is refused", () => {
-  const load = workloadOf(createSchedule("interleaved", { workers: 2, microBatches: 2 }));
-  const message = /Cannot schedule worker 0: .* must be at least 2, one for each of its stages/;
-  refuses(() => greedyOrder(load, { ...STRATEGY, limits: [1, 1] }), message);
 });
 
 /** The search and the lower bound, compared with optima of an exhaustive search by another program. */

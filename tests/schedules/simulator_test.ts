@@ -17,9 +17,10 @@ import {
   withPolicy,
 } from "../../schedules/mod.ts";
 import { chooseTrial, mailboxCandidates, readCandidate } from "../../schedules/simulator/trials.ts";
-import fc from "../fast_check.ts";
+import fc, { forAll } from "../fast_check.ts";
 import {
   alike,
+  anyCosts,
   atAnyPace,
   between,
   FOUR,
@@ -27,21 +28,18 @@ import {
   isNear,
   listed,
   made,
-  propertyTest,
   refuses,
   servedCases,
+  sized,
 } from "./cases.ts";
 
 const SERVED = servedCases(({ workers, microBatches }) => workers * microBatches <= 512);
 const servedCase = fc.constantFrom(...SERVED);
 const cost = between(0.05, 4);
 
-propertyTest(
-  "if only actions and messages take time, a simulated step equals the analysis",
-  [servedCase, cost, cost, cost, cost],
-  (one, forward, input, weight, send) => {
-    const costs = { forward, input, weight, send }, schedule = made(one)!;
-    const { makespan, idle, execution } = analyze(schedule, costs);
+Deno.test("if only actions and messages take time, a simulated step equals the analysis", () =>
+  forAll(atDepth(150, 400), [servedCase, anyCosts(0.05, 4)], (one, costs) => {
+    const schedule = made(one)!, { makespan, idle, execution } = analyze(schedule, costs);
     const seen = simulateStep(modelOfCosts(schedule, costs));
     assert.equal(seen.makespanMs, makespan, inWords(one));
     assert.deepEqual(seen.timeline.starts, execution.timeline.starts, inWords(one));
@@ -49,12 +47,10 @@ propertyTest(
       const where = `${inWords(one)}: worker ${worker}`;
       assert.ok(isNear(bubbleMs + communicationMs, idle[worker]!), where);
     });
-  },
-  atDepth(150, 400),
-);
+  }));
 
 Deno.test("factors of a law must be above 0", () => {
-  const schedule = createSchedule("1f1b", { workers: 1, microBatches: 500 });
+  const schedule = sized("1f1b", 1, 500);
   const stages = [{ forwardMs: 1, backwardMs: 1 }];
   const step = (amount: number, law: readonly number[]) =>
     simulateStep({ schedule, stages, jitter: { law, amount, seed: 3 } }).makespanMs;
@@ -63,17 +59,13 @@ Deno.test("factors of a law must be above 0", () => {
   refuses(() => step(1, [1, 0]), /jitter\.law\[1\] must be a number above 0/);
 });
 
-propertyTest(
-  "elastic lists and messages take the time that the order they took takes as a list",
-  [servedCase, fc.nat()],
-  (one, seed) => {
+Deno.test("elastic lists and messages take the time that the order they took takes as a list", () =>
+  forAll(atDepth(100, 300), [servedCase, fc.nat()], (one, seed) => {
     const plain = made(one)!, schedule = plain.lists ? withPolicy(plain, "elastic") : plain;
     const ran = atAnyPace(schedule, seed);
     const again = atAnyPace(withPolicy(ran.schedule, "list"), seed);
     assert.deepEqual(again.timeline, ran.timeline, inWords(one));
-  },
-  atDepth(100, 300),
-);
+  }));
 
 const someStep = fc.record({
   times: fc.array(cost, { minLength: 8, maxLength: 8 }),
@@ -87,10 +79,9 @@ const someStep = fc.record({
   sharing: fc.constantFrom("pair", "worker", "node"),
 });
 
-propertyTest(
-  "the parts of each worker's time add up to the step, whatever takes time in it",
-  [servedCase, someStep],
-  (one, { times, bytes, replicas, isBlocking, sharing, ...closing }) => {
+Deno.test("the parts of each worker's time add up to the step, whatever takes time in it", () =>
+  forAll(atDepth(100, 300), [servedCase, someStep], (one, step) => {
+    const { times, bytes, replicas, isBlocking, sharing, ...closing } = step;
     const schedule = made(one)!, [a = 0, b = 0, c = 0, d = 0, e = 0, f = 0, g = 0, h = 0] = times;
     const [outputBytes = 0, gradientBytes = 0, bucketBytes = 0] = bytes;
     const ms = { forwardMs: a, backwardMs: b, recomputeMs: c, checkMs: d / 8, optimizerMs: e };
@@ -118,13 +109,9 @@ propertyTest(
         ...own.map(({ startMs, endMs }) => [startMs, endMs] as const),
       ].sort(([first], [second]) => first - second);
       // A worker does one thing at a time.
-      for (let i = 1; i < busy.length; i++) {
-        assert.ok(busy[i]![0] >= busy[i - 1]![1] - 1e-9, where);
-      }
+      for (let i = 1; i < busy.length; i++) assert.ok(busy[i]![0] >= busy[i - 1]![1] - 1e-9, where);
     });
-  },
-  atDepth(100, 300),
-);
+  }));
 
 const STAGE: StageModel = { forwardMs: 1, backwardMs: 2, outputBytes: 10 };
 
@@ -134,8 +121,7 @@ function run(network: Network, name = "1f1b") {
 }
 
 Deno.test("a message takes its bytes and then its latency, and the wait for it is counted separately", () => {
-  const schedule = createSchedule("gpipe", { workers: 2, microBatches: 1 });
-  const network = { link: { latencyMs: 0.5, bytesPerMs: 20 } };
+  const network = { link: { latencyMs: 0.5, bytesPerMs: 20 } }, schedule = sized("gpipe", 2, 1);
   const { makespanMs, workers } = simulateStep({ schedule, stages: alike(2, STAGE), network });
   assert.equal(makespanMs, 1 + 1 + 3 + 1 + 2);
   const waits = workers.map(({ communicationMs, bubbleMs }) => [communicationMs, bubbleMs]);
@@ -186,10 +172,8 @@ Deno.test("messages to two others share the output channel of a worker, messages
   assert.deepEqual(start("worker"), [[0, 1, 9, 11.5], [3.5, 4.5], [6, 7]]);
 });
 
-propertyTest(
-  "where each stage keeps its share of a byte, the peak of bytes is that of activations",
-  [servedCase],
-  (one) => {
+Deno.test("where each stage keeps its share of a byte, the peak of bytes is that of activations", () =>
+  forAll(atDepth(100, 300), [servedCase], (one) => {
     const schedule = made(one)!, share = pipelineWorkers(schedule) / schedule.stages;
     const { peakActivations } = analyze(schedule);
     const stage = { forwardMs: share, backwardMs: 2 * share, memory: { keptBytes: share } };
@@ -197,15 +181,12 @@ propertyTest(
     peakBytes.forEach((bytes, worker) =>
       assert.ok(isNear(bytes, peakActivations[worker]!), `${inWords(one)}: worker ${worker}`)
     );
-  },
-  atDepth(100, 300),
-);
+  }));
 
 Deno.test("bytes over time: F keeps, I frees a part, W the rest, and the level returns to the start", () => {
-  const schedule = createSchedule("zb-h1", { workers: 1, microBatches: 1 });
   const held = { weightBytes: 100, gradientBytes: 100, optimizerBytes: 200 };
   const memory = { ...held, keptBytes: 10, freedByInputBytes: 6, workBytes: 3 };
-  const stages = [{ forwardMs: 1, backwardMs: 2, memory }];
+  const stages = [{ forwardMs: 1, backwardMs: 2, memory }], schedule = sized("zb-h1", 1, 1);
   const { memoryOf, peakBytes } = simulateStep({ schedule, stages });
   const bytes = [400, 413, 410, 413, 404, 407, 400];
   assert.deepEqual(memoryOf(0), { timesMs: [0, 0, 1, 1, 2, 2, 3], bytes });
@@ -213,9 +194,9 @@ Deno.test("bytes over time: F keeps, I frees a part, W the rest, and the level r
 });
 
 Deno.test("weights are held in all versions of the schedule", () => {
-  const schedule = createSchedule("pipedream", { workers: 3, microBatches: 3 });
-  const stage = { forwardMs: 1, backwardMs: 2, memory: { weightBytes: 1, keptBytes: 0 } };
-  assert.deepEqual(simulateStep({ schedule, stages: alike(3, stage) }).peakBytes, [3, 2, 1]);
+  const memory = { weightBytes: 1, keptBytes: 0 }, schedule = sized("pipedream", 3, 3);
+  const stages = alike(3, { forwardMs: 1, backwardMs: 2, memory });
+  assert.deepEqual(simulateStep({ schedule, stages }).peakBytes, [3, 2, 1]);
 });
 
 /** Settings of the table of published figures: D = 8, N = 32, tB = 2tF, messages of 0.2. */
@@ -327,11 +308,6 @@ Deno.test("BFW is faster than fixed 1F1B in each run and scenario, within its li
       assert.ok(peakBacklog <= Number(weightBacklog), `${name} in ${law}`);
     }
   }
-});
-
-Deno.test("a slow worker must exist", () => {
-  const message = "Cannot simulate a slow worker: it must be from 0 to 7, received 8";
-  refuses(() => tryCandidates([], SIZE, { slowWorker: { worker: 8, factor: 2 } }), message);
 });
 
 Deno.test("of actions that become ready at the same time the lower micro-batch is first, then the backward", () => {

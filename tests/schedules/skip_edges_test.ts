@@ -27,8 +27,8 @@ import { bytesOf, freedBy } from "../../schedules/analysis/skip_memory.ts";
 import { stageRoutes } from "../../schedules/skip_edges.ts";
 import { greedyOrder } from "../../schedules/search/greedy.ts";
 import { workloadOf } from "../../schedules/search/limits.ts";
-import fc from "../fast_check.ts";
-import { alike, between, FOUR, isNear, listed, propertyTest, refuses } from "./cases.ts";
+import fc, { forAll } from "../fast_check.ts";
+import { alike, between, FOUR, isNear, listed, refuses, sized } from "./cases.ts";
 
 /** Every schedule, with slices if it reads them. */
 const SCHEDULES: readonly Schedule[] = scheduleDefinitions
@@ -64,33 +64,26 @@ const inWords = ({ chain, edges }: { chain: Schedule; edges: readonly SkipEdge[]
 
 const anyCosts = fc.record({ send: between(0, 3), skip: between(0, 9) });
 
-propertyTest(
-  "with values for later stages every schedule is valid, and equally long if messages take no time",
-  [anyLinked],
-  (linked) => {
+Deno.test("with values for later stages every schedule is valid, and equally long if messages take no time", () =>
+  forAll(100, [anyLinked], (linked) => {
     const { makespan, schedule } = analyze(withEdges(linked.chain, linked.edges));
     const kinds = validate(schedule).filter(({ reason }) => reason !== "descending");
     assert.deepEqual(kinds, [], inWords(linked));
     assert.equal(makespan, analyze(linked.chain).makespan, inWords(linked));
-  },
-);
+  }));
 
-propertyTest(
-  "a step is at least as long as its lower bound and as without skip edges, and simulated as executed",
-  [anyLinked, anyCosts],
-  (linked, costs) => {
+Deno.test("a step is at least as long as its lower bound and as without skip edges, and simulated as executed", () =>
+  forAll(100, [anyLinked, anyCosts], (linked, costs) => {
     const listed = withLists(linked.chain, costs), schedule = withEdges(listed, linked.edges);
     const { makespan } = analyze(schedule, costs), chain = analyze(listed, costs).makespan;
     assert.ok(makespan > chain || isNear(makespan, chain), inWords(linked));
     const simulated = simulateStep(modelOfCosts(schedule, costs)).makespanMs;
     assert.ok(isNear(makespan, simulated), `${inWords(linked)}: ${makespan}, ${simulated}`);
     assert.ok(makespanLowerBound(schedule, costs) <= makespan + 1e-9, inWords(linked));
-  },
-);
+  }));
 
 Deno.test("gradients of a value go from the last stage that uses it through the others to its maker", () => {
-  const chain = createSchedule("gpipe", { workers: 4, microBatches: 1 });
-  const edges = [{ from: 0, to: [2, 3] }];
+  const chain = sized("gpipe", 4, 1), edges = [{ from: 0, to: [2, 3] }];
   const { starts } = analyze(withEdges(chain, edges), { skip: 10 }).execution.timeline;
   // 3B0 ends at 15: its gradient is at stage 2 at 25, and the sum of both at stage 0 at 37.
   assert.deepEqual(starts.map((own) => [...own]), [[0, 37], [1, 27], [11, 25], [12, 13]]);
@@ -105,23 +98,19 @@ Deno.test("candidates with more stages have skip edges between the same parts of
 
 Deno.test("a value of a slice takes its share of the time, in either direction", () => {
   const rows = [0, 1, 2].map((s) => `${s}F0.0,${s}F0.1,${s}B0.1,${s}B0.0\n`);
-  const chain = listed(rows.join(""));
-  const schedule = withEdges(chain, [{ from: 0, to: [2] }]);
+  const schedule = withEdges(listed(rows.join("")), [{ from: 0, to: [2] }]);
   const { starts } = analyze(schedule, { skip: 10 }).execution.timeline;
   const expected = [[0, 0.5, 12.5, 13.5], [0.5, 1, 7.5, 8.5], [5.5, 6, 6.5, 7.5]];
   assert.deepEqual(starts.map((own) => [...own]), expected);
 });
 
-propertyTest(
-  "of two stages that a backward waits for, one may send halves and the other the whole",
-  [fc.tuple(fc.boolean(), fc.boolean(), fc.boolean()), anyCosts],
-  (isHalved, costs) => {
+Deno.test("of two stages that a backward waits for, one may send halves and the other the whole", () =>
+  forAll(100, [fc.tuple(fc.boolean(), fc.boolean(), fc.boolean()), anyCosts], (isHalved, costs) => {
     const rows = isHalved.map((is, s) => is ? `${s}F0,${s}B0.0,${s}B0.1\n` : `${s}F0,${s}B0\n`);
     const schedule = withEdges(listed(rows.join("")), [{ from: 0, to: [2] }]);
     const { makespanMs } = simulateStep(modelOfCosts(schedule, costs));
     assert.ok(isNear(makespanMs, analyze(schedule, costs).makespan));
-  },
-);
+  }));
 
 Deno.test("a value for an earlier stage is refused with the circle of actions", () => {
   const chain = createSchedule("1f1b", FOUR);
@@ -131,7 +120,7 @@ Deno.test("a value for an earlier stage is refused with the circle of actions", 
 });
 
 Deno.test("an unchecked skip edge is a violation if it deadlocks or its stage does not exist", () => {
-  const chain = withLists(createSchedule("1f1b", { workers: 3, microBatches: 2 }));
+  const chain = withLists(sized("1f1b", 3, 2));
   const wrong = (from: number, to: number) =>
     validate({ ...chain, edges: [{ from, to: [to] }] })
       .map(({ reason, message }) => `${reason} ${message}`).join("\n");
@@ -147,7 +136,7 @@ Deno.test("an unchecked skip edge is a violation if it deadlocks or its stage do
 
 Deno.test("the lower bound counts skip edges", () => {
   const alone = withEdges(listed("0F0,1F0,2F0,2B0,1B0,0B0\n"), [{ from: 0, to: [2] }]);
-  const chain = createSchedule("1f1b", { workers: 3, microBatches: 1 });
+  const chain = sized("1f1b", 3, 1);
   const bound = (schedule: Schedule) => makespanLowerBound(schedule, { skip: 7 });
   assert.ok(bound(alone) <= 9);
   assert.equal(bound(chain), 3 + 1 + 1 + 2);
@@ -170,9 +159,9 @@ Deno.test("the list scheduler runs other actions until a value arrives", () => {
   const all = (...kinds: string[]) => [0, 1, 2, 3].flatMap((m) => kinds.map((kind) => kind + m));
   const rows = [all("0F", "0B"), all("1F", "2F", "2B", "1B")].map((row) => `${row}\n`).join("");
   const linked = withEdges(listed(rows), [{ from: 0, to: [2] }]);
+  const choices = { isSplit: false, isForwardFirst: false, limits: [8, 8], patience: 0 };
   const first = (costs: Costs) => {
-    const strategy = { isSplit: false, isForwardFirst: false, limits: [8, 8], patience: 0 };
-    const [, own] = greedyOrder(workloadOf(linked, costs), { ...strategy, pipeLimit: Infinity });
+    const [, own] = greedyOrder(workloadOf(linked, costs), { ...choices, pipeLimit: Infinity });
     return own!.slice(0, 4).map(formatAction).join();
   };
   assert.equal(first({}), "1F0,2F0,2B0,1B0");
@@ -219,7 +208,7 @@ Deno.test("values within one worker are held and not sent", () => {
 });
 
 Deno.test("values share their link with other messages in turn", () => {
-  const chain = withLists(createSchedule("gpipe", { workers: 3, microBatches: 1 }));
+  const chain = withLists(sized("gpipe", 3, 1));
   const stages = alike(3, { forwardMs: 1, backwardMs: 1, outputBytes: 2 });
   const network = { link: { latencyMs: 0, bytesPerMs: 1 }, sharing: "worker" } as const;
   const timeOf = (schedule: Schedule) => simulateStep({ schedule, stages, network }).makespanMs;
@@ -248,17 +237,14 @@ function bytesInFlight(schedule: Schedule): number[] {
 const anyStep = fc.record({
   linked: anyLinked,
   seed: fc.nat(),
-  slow: fc.array(fc.constantFrom(1, 1, 1, 30), { minLength: 8, maxLength: 8 }),
-  skipMs: fc.constantFrom(0, 5),
+  slow: fc.array(fc.constantFrom<number>(1, 1, 1, 30), { minLength: 8, maxLength: 8 }),
+  skipMs: fc.constantFrom<number>(0, 5),
 }).map(({ linked, ...step }) => ({ ...linked, ...step }));
 
 /** The step with all times drawn. */
-function simulated(schedule: Schedule, { edges, seed, slow, skipMs }: {
-  edges: readonly SkipEdge[];
-  seed: number;
-  slow: readonly number[];
-  skipMs: number;
-}) {
+type DrawnStep = typeof anyStep extends fc.Arbitrary<infer T> ? T : never;
+
+function simulated(schedule: Schedule, { edges, seed, slow, skipMs }: DrawnStep) {
   return simulateStep({
     schedule,
     stages: alike(schedule.stages, { forwardMs: 1, backwardMs: 2 }),
@@ -268,12 +254,9 @@ function simulated(schedule: Schedule, { edges, seed, slow, skipMs }: {
   });
 }
 
-propertyTest(
-  "no durations make a worker hold more than is planned, in the order of its list or another",
-  [anyStep],
-  (step) => {
-    const schedule = withEdges(withLists(step.chain), step.edges);
-    const planned = plannedOf(schedule);
+Deno.test("no durations make a worker hold more than is planned, in the order of its list or another", () =>
+  forAll(100, [anyStep], (step) => {
+    const schedule = withEdges(withLists(step.chain), step.edges), planned = plannedOf(schedule);
     const { peakBytes, memoryOf } = simulated(schedule, step);
     // Workers without lists hold at most the values of the micro-batches in flight.
     const early = step.chain.lists ? withPolicy(step.chain, "elastic") : step.chain;
@@ -285,13 +268,10 @@ propertyTest(
       assert.ok(Math.abs(memoryOf(worker).bytes.at(-1)!) < 1e-9, `${where}: bytes are left over`);
       assert.ok(bytes <= peak + 1e-9, `${where}: ${bytes} of ${peak}`);
     });
-  },
-);
+  }));
 
-propertyTest(
-  "a worker reaches its planned level if all others are much faster",
-  [anyStep],
-  (step) => {
+Deno.test("a worker reaches its planned level if all others are much faster", () =>
+  forAll(100, [anyStep], (step) => {
     const schedule = withEdges(withLists(step.chain), step.edges), planned = plannedOf(schedule);
     for (let worker = 0; worker < schedule.workers; worker++) {
       const slow = planned.map((_, w) => w === worker ? 1e6 : 1);
@@ -299,5 +279,4 @@ propertyTest(
       const gap = Math.abs(peakBytes[worker]! - planned[worker]!.peak);
       assert.ok(gap < 1e-6, `${inWords(step)}, worker ${worker}`);
     }
-  },
-);
+  }));

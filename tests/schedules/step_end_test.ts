@@ -1,8 +1,7 @@
 import { reduceHalf } from "../../schedules/simulator/step_end.ts";
-import { alike } from "./cases.ts";
+import { alike, sized } from "./cases.ts";
 import assert from "node:assert/strict";
 import {
-  createSchedule,
   simulateStep,
   type StageModel,
   type StepEndModel,
@@ -17,10 +16,8 @@ const BUCKETS = { bucketBytes: 2 };
 const spans = (closing: readonly StepEndSpan[], wanted: StepEndSpan["what"]) =>
   closing.filter(({ what }) => what === wanted).map(({ startMs, endMs }) => [startMs, endMs]);
 
-function one(more: Partial<StepModel>) {
-  const schedule = createSchedule("gpipe", { workers: 1, microBatches: 1 });
-  return simulateStep({ schedule, stages: [STAGE], ...more });
-}
+const one = (more: Partial<StepModel>) =>
+  simulateStep({ schedule: sized("gpipe", 1, 1), stages: [STAGE], ...more });
 
 Deno.test("a single worker votes, waits for the commit, and steps its buckets one after the other", () => {
   const stages = [{ ...STAGE, checkMs: 0.25 }];
@@ -44,25 +41,19 @@ Deno.test("an all-reduce of two ranks moves half of the gradients twice, and the
 });
 
 Deno.test("clipping delays every bucket until the sums of all workers exist", () => {
-  const schedule = createSchedule("gpipe", { workers: 2, microBatches: 2 });
-  const stages = [STAGE, { ...STAGE, gradientBytes: 80 }];
-  const link = { latencyMs: 0, bytesPerMs: 1 };
+  const stages = [STAGE, { ...STAGE, gradientBytes: 80 }], schedule = sized("gpipe", 2, 2);
   const first = (isClipped: boolean) => {
-    const { closing } = simulateStep({
-      schedule,
-      stages,
-      replicas: 2,
-      closing: { link, isClipped },
-    });
-    const ends = closing.flatMap((all) => spans(all, "reduce").map(([, endMs]) => endMs!));
-    return spans(closing[0]!, "optimizer")[0]![0]! - Math.max(...ends);
+    const closing = { link: { latencyMs: 0, bytesPerMs: 1 }, isClipped };
+    const { closing: ended } = simulateStep({ schedule, stages, replicas: 2, closing });
+    const ends = ended.flatMap((all) => spans(all, "reduce").map(([, endMs]) => endMs!));
+    return spans(ended[0]!, "optimizer")[0]![0]! - Math.max(...ends);
   };
   assert.ok(first(false) < 0);
   assert.equal(first(true), 0);
 });
 
 Deno.test("an eager all-reduce runs while others still compute, and uses their free links", () => {
-  const schedule = createSchedule("chimera", { workers: 4, microBatches: 4 });
+  const schedule = sized("chimera", 4, 4);
   // The outer workers add the most, and only they have idle time.
   const rest = { ...STAGE, optimizerMs: 0 };
   const stages = [24, 8, 8, 24].map((gradientBytes) => ({ ...rest, gradientBytes }));
@@ -81,9 +72,8 @@ Deno.test("an eager all-reduce runs while others still compute, and uses their f
 });
 
 Deno.test("ranks without a vote start to add after their own actions", () => {
-  const schedule = createSchedule("1f1b", { workers: 3, microBatches: 3 });
   const closing = { protocol: "ranks", link: { latencyMs: 0, bytesPerMs: 8 } } as const;
-  const model = { schedule, stages: alike(3, STAGE), replicas: 2 };
+  const model = { schedule: sized("1f1b", 3, 3), stages: alike(3, STAGE), replicas: 2 };
   const run = (more: Partial<StepEndModel> = {}) =>
     simulateStep({ ...model, closing: { ...closing, ...more } });
   const { closing: spans, timeline: { ends }, makespanMs } = run();
@@ -106,10 +96,8 @@ Deno.test("states in other memory are fetched for each bucket and put back", () 
 });
 
 Deno.test("without a flush each stage steps after its backwards, without a vote", () => {
-  const closingOf = (name: string, closing: StepEndModel) => {
-    const schedule = createSchedule(name, { workers: 2, microBatches: 3 });
-    return simulateStep({ schedule, stages: alike(2, STAGE), closing }).closing;
-  };
+  const closingOf = (name: string, closing: StepEndModel) =>
+    simulateStep({ schedule: sized(name, 2, 3), stages: alike(2, STAGE), closing }).closing;
   const each = closingOf("pipedream", BUCKETS), once = closingOf("pipedream-2bw", {});
   assert.deepEqual([each, once].map((all) => all.map(({ length }) => length)), [[3, 3], [1, 1]]);
   assert.ok(each.flat().every(({ what }) => what === "optimizer"));

@@ -31,6 +31,7 @@ import { forgeConfig } from "../forged.ts";
 import { assertRefusals } from "../refusals.ts";
 import { Running, TRAIN } from "../running.ts";
 import { loadRuntime, runOnnx } from "../../onnx.ts";
+import { closing } from "../../kernels/devices/models.ts";
 
 loadRuntime();
 
@@ -165,13 +166,12 @@ folderTest("an MLP of a run has its logits as an ONNX file", async (folder) => {
   const merged = await refusalHere(words`export ${run} --format onnx --merge --out ${out}.2`);
   assert.match(merged, /the model of an adapter must be gpt or llama to be merged, received mlp$/);
   const { state: { weights } } = (await readCheckpoint(run))!;
-  const device = await openReference();
+  using device = closing(await openReference());
   const config = { inputs: 784, hidden: 8, layers: 1, classes: 10 };
   const predict = await openPredictor(device, mlpLogits(config, 1), weights);
   const features = Float32Array.from({ length: 784 }, (_, i) => (i % 7) / 7);
   const pixels = new Tensor(features, [1, 784]), want = [[...await predict({ features })]];
   assert.ok(distance(await inOnnxRuntime(out, { pixels }, 10), want) < 1e-4);
-  device.close();
 });
 
 folderTest("an invalid export is refused and replaces no file", async (folder) => {

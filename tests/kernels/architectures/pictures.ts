@@ -38,11 +38,10 @@ export async function pictureBatches(microBatch: number, count: number): Promise
   const pixels = SIZES.height * SIZES.width;
   return Array.from({ length: count }, (_, g) => {
     const rows = Array.from({ length: microBatch }, (_, j) => (g * microBatch + j) % labels.length);
-    const some = (bytes: Uint8Array, number: (byte: number) => number) =>
-      Float32Array.from(
-        rows.flatMap((row) => [...bytes.subarray(row * pixels, (row + 1) * pixels)]),
-        number,
-      );
+    const some = (bytes: Uint8Array, number: (byte: number) => number) => {
+      const all = rows.flatMap((row) => [...bytes.subarray(row * pixels, (row + 1) * pixels)]);
+      return Float32Array.from(all, number);
+    };
     return {
       features: some(noisy, (byte) => (byte - 96) / 64),
       targets: some(clean, (byte) => byte / 256),

@@ -16,7 +16,7 @@ import {
   tokenBatches,
 } from "../../../kernels/mod.ts";
 import { DIGIT_PIXELS } from "../../../kernels/data/digits.ts";
-import fc from "../../fast_check.ts";
+import fc, { forAll } from "../../fast_check.ts";
 import { assertRefused } from "../graph/refused.ts";
 
 const epochOf = (rows: number, seed: number, epoch: number) => {
@@ -26,13 +26,15 @@ const epochOf = (rows: number, seed: number, epoch: number) => {
 
 Deno.test("every epoch reads every row once, independent of earlier reads", () => {
   const rows = fc.integer({ min: 1, max: 50 }), asked = fc.array(fc.nat(500), { maxLength: 20 });
-  fc.assert(
-    fc.property(rows, fc.maxSafeInteger(), fc.nat(1000), asked, (rows, seed, epoch, asked) => {
-      const read = epochOf(rows, seed, epoch).sort((a, b) => a - b);
+  return forAll(
+    100,
+    [rows, fc.maxSafeInteger(), fc.nat(1000), asked],
+    (rows, seed, epoch, asked) => {
+      const read = epochOf(rows, seed, epoch).sort((a, b) => a - b),
+        order = shuffledOrder(rows, seed);
       assert.deepEqual(read, [...read.keys()]);
-      const order = shuffledOrder(rows, seed);
       for (const row of asked) assert.equal(order(row), shuffledOrder(rows, seed)(row));
-    }),
+    },
   );
 });
 
@@ -47,15 +49,13 @@ Deno.test("seeds and epochs have different permutations, which do not change bet
   assert.deepEqual(epochOf(8, -(2 ** 40), 3), [2, 7, 5, 1, 3, 4, 0, 6]);
 });
 
+const upTo = (max: number, min = 1) => fc.integer({ min, max });
 const PLANS = fc.record({
-  microBatch: fc.integer({ min: 1, max: 4 }),
-  microBatches: fc.integer({ min: 1, max: 5 }),
-  replicas: fc.integer({ min: 1, max: 3 }),
-  steps: fc.integer({ min: 0, max: 4 }),
+  ...{ microBatch: upTo(4), microBatches: upTo(5), replicas: upTo(3), steps: upTo(4, 0) },
 });
 
-Deno.test("sample j of micro-batch g in step t is row ((t − 1)·W·N + g)·B + j", () => {
-  fc.assert(fc.property(PLANS, fc.nat(20), (plan, spare) => {
+Deno.test("sample j of micro-batch g in step t is row ((t − 1)·W·N + g)·B + j", () =>
+  forAll(100, [PLANS, fc.nat(20)], (plan, spare) => {
     const { microBatch: B, microBatches: N, replicas: W, steps } = plan;
     const rows = [...batchRows(rowsNeeded(plan) + spare, plan)];
     assert.equal(rows.length, steps * W * N);
@@ -63,20 +63,16 @@ Deno.test("sample j of micro-batch g in step t is row ((t − 1)·W·N + g)·B +
       assert.deepEqual([...batch], Array.from({ length: B }, (_, j) => g * B + j))
     );
   }));
-});
 
-Deno.test("a run resumed at any step reads what the uninterrupted run reads from there", () => {
-  fc.assert(
-    fc.property(PLANS, fc.integer({ min: 1, max: 5 }), fc.boolean(), (plan, fromStep, shuffled) => {
-      const order = shuffled ? shuffledOrder(7, 1) : undefined;
-      const whole = { ...plan, steps: fromStep - 1 + plan.steps, order };
-      const rows = Math.max(7, rowsNeeded(whole));
-      const resumed = [...batchRows(rows, { ...plan, fromStep, order })];
-      const skipped = (fromStep - 1) * plan.replicas * plan.microBatches;
-      assert.deepEqual(resumed, [...batchRows(rows, whole)].slice(skipped));
-    }),
-  );
-});
+Deno.test("a run resumed at any step reads what the uninterrupted run reads from there", () =>
+  forAll(100, [PLANS, upTo(5), fc.boolean()], (plan, fromStep, shuffled) => {
+    const order = shuffled ? shuffledOrder(7, 1) : undefined;
+    const whole = { ...plan, steps: fromStep - 1 + plan.steps, order };
+    const rows = Math.max(7, rowsNeeded(whole));
+    const resumed = [...batchRows(rows, { ...plan, fromStep, order })];
+    const skipped = (fromStep - 1) * plan.replicas * plan.microBatches;
+    assert.deepEqual(resumed, [...batchRows(rows, whole)].slice(skipped));
+  }));
 
 Deno.test("without a number of steps, rows in order end with the last whole step, and shuffled ones do not end", () => {
   const plan = { microBatch: 2, microBatches: 2 };
@@ -125,22 +121,21 @@ const SOURCES: Readonly<Record<string, (plan: BatchPlan) => SeekableBatches<unkn
 };
 
 const SEEKS = fc.record({
-  microBatch: fc.integer({ min: 1, max: 4 }),
-  microBatches: fc.integer({ min: 1, max: 3 }),
-  replicas: fc.integer({ min: 1, max: 2 }),
-  fromStep: fc.integer({ min: 1, max: 3 }),
+  ...{ microBatch: upTo(4), microBatches: upTo(3), replicas: upTo(2), fromStep: upTo(3) },
   lastIsSmaller: fc.boolean(),
 });
 
 for (const [name, open] of Object.entries(SOURCES)) {
-  Deno.test(`from(n) of ${name} is what iterating to n comes to, in order and shuffled`, () => {
-    const property = (given: BatchPlan, skipped: number, seed: number, isShuffled: boolean) => {
-      const plan = isShuffled ? { ...given, steps: 5, order: shuffledOrder(ROWS, seed) } : given;
-      fc.pre(ROWS >= rowsNeeded(plan));
-      assert.deepEqual([...open(plan).from(skipped)], [...open(plan)].slice(skipped));
-    };
-    fc.assert(fc.property(SEEKS, fc.nat(30), fc.nat(99), fc.boolean(), property), { numRuns: 60 });
-  });
+  Deno.test(`from(n) of ${name} is what iterating to n comes to, in order and shuffled`, () =>
+    forAll(
+      60,
+      [SEEKS, fc.nat(30), fc.nat(99), fc.boolean()],
+      (given, skipped, seed, isShuffled) => {
+        const plan = isShuffled ? { ...given, steps: 5, order: shuffledOrder(ROWS, seed) } : given;
+        fc.pre(ROWS >= rowsNeeded(plan));
+        assert.deepEqual([...open(plan).from(skipped)], [...open(plan)].slice(skipped));
+      },
+    ));
 }
 
 Deno.test("data starts at micro-batch 4,000,000 without a read of earlier rows", () => {
@@ -157,27 +152,17 @@ Deno.test("data starts at micro-batch 4,000,000 without a read of earlier rows",
 const positions = (length: number) => Int32Array.from({ length }, (_, i) => i);
 
 Deno.test("row r holds tokens r·seq … r·seq + seq − 1 and predicts the next of each", () => {
-  const cut = fc.record({
-    length: fc.integer({ min: 50, max: 200 }),
-    seq: fc.integer({ min: 1, max: 6 }),
-    microBatch: fc.integer({ min: 1, max: 3 }),
-    microBatches: fc.integer({ min: 1, max: 2 }),
-    shuffled: fc.boolean(),
-  });
-  fc.assert(fc.property(cut, ({ length, seq, shuffled, ...cut }) => {
-    const rows = rowCount(length, seq), order = shuffled ? shuffledOrder(rows, 3) : undefined;
-    const plan = { ...cut, order, steps: shuffled ? 9 : undefined };
-    const batches = tokenBatches({
-      tokens: positions(length),
-      seq,
-      vocabularySize: length,
-      ...plan,
-    });
+  const length = upTo(200, 50), plans = fc.record({ microBatch: upTo(3), microBatches: upTo(2) });
+  return forAll(100, [length, upTo(6), plans, fc.boolean()], (length, seq, given, isShuffled) => {
+    const rows = rowCount(length, seq), order = isShuffled ? shuffledOrder(rows, 3) : undefined;
+    const plan = { ...given, order, steps: isShuffled ? 9 : undefined };
+    const cut = { tokens: positions(length), seq, vocabularySize: length };
     const ids = [...batchRows(rows, plan)].map((batch) =>
       Int32Array.from([...batch].flatMap((row) => [...positions(seq)].map((i) => row * seq + i)))
     );
-    assert.deepEqual([...batches], ids.map((ids) => ({ ids, targets: ids.map((id) => id + 1) })));
-  }));
+    const wanted = ids.map((ids) => ({ ids, targets: ids.map((id) => id + 1) }));
+    assert.deepEqual([...tokenBatches({ ...cut, ...plan })], wanted);
+  });
 });
 
 Deno.test("a micro-batch can be transferred without taking another with it", () => {
@@ -220,8 +205,7 @@ Deno.test("rows are counted with the token after them", () =>
 
 Deno.test("no held-out token is predicted in training, and no whole row is lost", () => {
   const share = fc.double({ min: 0.01, max: 0.99, noNaN: true });
-  const sizes = [fc.integer({ min: 1, max: 8 }), fc.integer({ min: 2, max: 60 })] as const;
-  fc.assert(fc.property(...sizes, fc.nat(7), share, (seq, rows, rest, share) => {
+  return forAll(100, [upTo(8), upTo(60, 2), fc.nat(7), share], (seq, rows, rest, share) => {
     const { train, heldOut } = splitTokens(positions(rows * seq + 1 + rest % seq), seq, share);
     const trainRows = rowCount(train.length, seq), heldOutRows = rowCount(heldOut.length, seq);
     assert.equal(trainRows + heldOutRows, rows);
@@ -230,5 +214,5 @@ Deno.test("no held-out token is predicted in training, and no whole row is lost"
     // Predicted tokens: all except the first one of each part.
     assert.equal(train.at(-1)! + 1, heldOut[1]);
     assert.equal(heldOut.at(-1), rows * seq);
-  }));
+  });
 });

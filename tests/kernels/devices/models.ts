@@ -56,6 +56,10 @@ export async function numbersOf(device: Device, tensor: Tensor): Promise<number[
   return Array.from(await device.read(tensor), Number);
 }
 
+/** An open device or runtime that is closed where its block ends. */
+export const closing = <T extends { close(): void }>(opened: T): T & Disposable =>
+  Object.assign(opened, { [Symbol.dispose]: () => opened.close() });
+
 /** Opens a device, uses it and closes it. */
 export async function withDevice<T>(
   opening: Promise<Device> | Device,
@@ -75,7 +79,8 @@ export async function runModel(
   model: Uint8Array,
   numbersFor: (input: ModelPort, place: number) => readonly number[],
 ): Promise<Map<string, number[]>> {
-  const kernel = await device.compile(model), { inputs, outputs } = readSignature(model);
+  const { inputs, outputs } = readSignature(model);
+  using kernel = closing(await device.compile(model));
   const given = inputs.map((input, i): [string, Tensor] => [
     input.name,
     tensorOf(device, input.shape, numbersFor(input, i), input.dtype),
@@ -88,7 +93,6 @@ export async function runModel(
   const results = new Map<string, number[]>();
   for (const [name, tensor] of found) results.set(name, await numbersOf(device, tensor));
   for (const [, tensor] of [...given, ...found]) device.free(tensor);
-  kernel.close();
   return results;
 }
 

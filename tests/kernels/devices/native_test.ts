@@ -14,8 +14,9 @@ import { ModelProtoSchema } from "../../../kernels/onnx/onnx_pb.ts";
 import { type ModelPort, readSignature } from "../../../kernels/onnx/signature.ts";
 import { ADAMW_DEFAULTS } from "../../../kernels/stage/options.ts";
 import { stepModel } from "../../../kernels/stage/optimizer.ts";
-import fc from "../../fast_check.ts";
+import fc, { forAll } from "../../fast_check.ts";
 import {
+  closing,
   modelOf,
   numbersOf,
   pseudoRandom,
@@ -28,7 +29,7 @@ import { assertNear } from "./operator_cases.ts";
 import { differentiated } from "../graph/computed.ts";
 
 Deno.test("native memory starts at multiples of 64 bytes and is zero", async () => {
-  const ort = openOrt(await nativeLibraryPath(), { threads: 1, isBlocking: false });
+  using ort = closing(openOrt(await nativeLibraryPath(), { threads: 1, isBlocking: false }));
   for (let byteLength = 0; byteLength < 200; byteLength++) {
     const memory = ort.allocate(byteLength);
     assert.equal(memory.bytes.byteLength, byteLength);
@@ -37,7 +38,6 @@ Deno.test("native memory starts at multiples of 64 bytes and is zero", async () 
     memory.bytes.fill(255);
     ort.free(memory);
   }
-  ort.close();
 });
 
 Deno.test("the native device leaves the isolate free while it computes", () =>
@@ -73,14 +73,10 @@ Deno.test("several threads compute a product to 1e-4, and a gradient of GELU, cu
   const gelu = [g.input("dy", shape), g.input("x", shape)];
   const [dx] = g.node("FastGeluGrad", gelu, [shape], {}, TROUPE);
   const model = modelOf(g, { dx: dx!, y: g.gemm(a, a) });
-  const [one, three] = await Promise.all(
-    [1, 3].map((threads) =>
-      withDevice(
-        openNative({ threads }),
-        (device) => runModel(device, model, ({ shape }, i) => pseudoRandom(i, elementCount(shape))),
-      )
-    ),
-  );
+  const [one, three] = await Promise.all([1, 3].map(async (threads) => {
+    using device = closing(await openNative({ threads }));
+    return await runModel(device, model, ({ shape }, i) => pseudoRandom(i, elementCount(shape)));
+  }));
   assert.deepEqual(three!.get("dx"), one!.get("dx"));
   assertNear(three!.get("y")!, one!.get("y")!, 1e-4, "y");
 });
@@ -94,35 +90,27 @@ const elsewhere = (byteLength: number): NativeBytes => {
 };
 
 Deno.test("blocks for kernels are zero, aligned and apart, whatever was freed before", () => {
-  const steps = fc.array(
-    fc.oneof(
-      fc.record({ take: fc.integer({ min: LARGE, max: 6 * LARGE }) }),
-      fc.record({ free: fc.nat(9) }),
-    ),
-    { maxLength: 60 },
-  );
-  fc.assert(
-    fc.property(steps, (steps) => {
-      const memory = new KernelMemory(), blocks: { block: NativeBytes; mark: number }[] = [];
-      for (const [i, step] of steps.entries()) {
-        if ("take" in step) {
-          const block = memory.allocate(step.take)!;
-          assert.equal(block.bytes.byteLength, step.take);
-          assert.equal(block.address % 64n, 0n);
-          assert.ok(block.bytes.every((byte) => byte === 0));
-          block.bytes.fill(i + 1);
-          blocks.push({ block, mark: i + 1 });
-        } else {
-          const [freed] = blocks.splice(step.free, 1);
-          if (freed) assert.ok(memory.free(freed.block));
-        }
-        for (const { block, mark } of blocks) {
-          assert.ok(block.bytes[0] === mark && block.bytes.at(-1) === mark);
-        }
+  const take = fc.record({ take: fc.integer({ min: LARGE, max: 6 * LARGE }) });
+  const steps = fc.array(fc.oneof(take, fc.record({ free: fc.nat(9) })), { maxLength: 60 });
+  return forAll(20, [steps], (steps) => {
+    const memory = new KernelMemory(), blocks: { block: NativeBytes; mark: number }[] = [];
+    for (const [i, step] of steps.entries()) {
+      if ("take" in step) {
+        const block = memory.allocate(step.take)!;
+        assert.equal(block.bytes.byteLength, step.take);
+        assert.equal(block.address % 64n, 0n);
+        assert.ok(block.bytes.every((byte) => byte === 0));
+        block.bytes.fill(i + 1);
+        blocks.push({ block, mark: i + 1 });
+      } else {
+        const [freed] = blocks.splice(step.free, 1);
+        if (freed) assert.ok(memory.free(freed.block));
       }
-    }),
-    { numRuns: 20 },
-  );
+      for (const { block, mark } of blocks) {
+        assert.ok(block.bytes[0] === mark && block.bytes.at(-1) === mark);
+      }
+    }
+  });
 });
 
 Deno.test("memory for kernels that was freed is given out again, neighbours as one", () => {

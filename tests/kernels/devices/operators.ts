@@ -10,7 +10,7 @@ import { computedOn, differentiated } from "../graph/computed.ts";
 import { CASES } from "../graph/gradient_cases.ts";
 import type { Case } from "../graph/slopes.ts";
 import { COMPOSED_CASES, TIES, WINDOW_CASES } from "../graph/window_cases.ts";
-import { pseudoRandom, runModel, withDevice } from "./models.ts";
+import { closing, pseudoRandom, runModel, withDevice } from "./models.ts";
 import {
   assertNear,
   modelFor,
@@ -69,7 +69,7 @@ export function testOperators(tested: Tested): void {
   const { name, runs = atDepth(3, 20), isLeftOut = () => false, test = Deno.test } = tested;
   test(`the ${name} device computes every operation as the reference does`, (t) =>
     testDevice(tested, async (device) => {
-      const judge = await openReference();
+      using judge = closing(await openReference());
       for (const [operation, make] of Object.entries(OPERATOR_CASES)) {
         if (isLeftOut(operation)) continue;
         const compare = async (given: OperatorCase, seed: number) => {
@@ -84,7 +84,6 @@ export function testOperators(tested: Tested): void {
             { numRuns: runs },
           ));
       }
-      judge.close();
     }));
 }
 
@@ -115,7 +114,7 @@ export function testGradients(tested: Tested): void {
   const { name, cases = Infinity, isLeftOut = () => false, test = Deno.test } = tested;
   test(`the ${name} device computes gradients as the reference does`, (t) =>
     testDevice(tested, async (device) => {
-      const judge = await openReference();
+      using judge = closing(await openReference());
       const operations = { ...CASES, ...COMPOSED_CASES, "equal elements": TIES };
       for (const [operation, all] of Object.entries(operations)) {
         if (isLeftOut(operation)) continue;
@@ -132,7 +131,6 @@ export function testGradients(tested: Tested): void {
           for (const [seed, one] of some.entries()) await compare(one, seed);
         });
       }
-      judge.close();
     }));
 }
 

@@ -29,6 +29,7 @@ import { computed } from "../graph/computed.ts";
 import { assertRefused } from "../graph/refused.ts";
 import { drawWeights } from "../stage/stage_runs.ts";
 import { farthest, loadRuntime, runOnnx } from "../../onnx.ts";
+import { closing } from "../devices/models.ts";
 
 /** Failures are expected. */
 const SILENT = { logSeverityLevel: 4 } as const;
@@ -45,10 +46,8 @@ async function bytesOf(file: OnnxFile, weights: Weights): Promise<Uint8Array> {
   return await blob.bytes();
 }
 
-function isNear(got: ArrayLike<number>, want: ArrayLike<number>, what: string): void {
-  const off = farthest(got, want);
-  assert.ok(off < 1e-4, `${what}: ${off} off`);
-}
+const isNear = (got: ArrayLike<number>, want: ArrayLike<number>, what: string) =>
+  assert.ok(farthest(got, want) < 1e-4, `${what}: ${farthest(got, want)} off`);
 
 /** Troupe's logits after each token of one sequence. */
 async function gpt2Predictor(device: Device, config: Gpt2Config, weights: Weights) {
@@ -74,14 +73,16 @@ const GPTS = [
 
 for (const [what, config] of GPTS) {
   Deno.test(`${what} has Troupe's logits in onnxruntime-web, for any batch and sequence`, async () => {
-    const weights = weightsOf(gpt2Parameters(config)), device = await openReference();
+    using device = closing(await openReference());
+    const weights = weightsOf(gpt2Parameters(config));
     const logitsOf = await gpt2Predictor(device, config, weights);
     const session = await InferenceSession.create(await bytesOf(gpt2Onnx(config), weights), SILENT);
     assert.deepEqual([session.inputNames, session.outputNames], [["input_ids"], ["logits"]]);
     for (const [batch, sequence] of [[1, 1], [1, 12], [3, 5]] as const) {
+      const tokenOf = (b: number, i: number) => (7 * i + 11 * b + 3) % config.vocab;
       const samples = Array.from(
         { length: batch },
-        (_, b) => Array.from({ length: sequence }, (_, i) => (7 * i + 11 * b + 3) % config.vocab),
+        (_, b) => Array.from({ length: sequence }, (_, i) => tokenOf(b, i)),
       );
       const ids = BigInt64Array.from(samples.flat(), BigInt);
       const { logits } = await session.run({ input_ids: new Tensor(ids, [batch, sequence]) });
@@ -94,20 +95,18 @@ for (const [what, config] of GPTS) {
     const long = new Tensor(new BigInt64Array(13), [1, 13]);
     await assert.rejects(session.run({ input_ids: long }, SILENT), /out of data bounds/);
     await session.release();
-    device.close();
   });
 }
 
 Deno.test("an MLP has Troupe's logits in onnxruntime-web, for any batch", async () => {
   const batch = 4, weights = weightsOf(mlpParameters(MLP));
-  const device = await openReference();
+  using device = closing(await openReference());
   const predict = await openPredictor(device, mlpLogits(MLP, batch), weights);
   const features = Float32Array.from({ length: 6 * batch }, (_, i) => Math.sin(i));
   const file = await bytesOf(mlpOnnx(MLP), weights);
   const { logits } = await runOnnx(file, { pixels: new Tensor(features, [batch, 6]) });
   assert.deepEqual(logits!.dims, [batch, 3]);
   isNear(logits!.data as Float32Array, await predict({ features }), "logits");
-  device.close();
 });
 
 Deno.test("custom layers have Troupe's logits in onnxruntime-web", async () => {

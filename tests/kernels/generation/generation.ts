@@ -27,21 +27,11 @@ const GROUPED = { ...CONFIG, heads: 4, keyValueHeads: 2, ropeTheta: 50 };
 
 /** Models that generate; the last of their layers has the logits of each token. */
 const CASES = [
-  {
-    architecture: "gpt2",
-    config: CONFIG,
-    model: gpt2(CONFIG, 1),
-    whole: gpt2Logits(CONFIG),
-    decoder: cachedGpt2(CONFIG),
-  },
-  {
-    architecture: "llama",
-    config: GROUPED,
-    model: llama(GROUPED, 1),
-    whole: llamaLogits(GROUPED, 1),
-    decoder: cachedLlama(GROUPED),
-  },
-] as const;
+  ["gpt2", CONFIG, gpt2(CONFIG, 1), gpt2Logits(CONFIG), cachedGpt2(CONFIG)] as const,
+  ["llama", GROUPED, llama(GROUPED, 1), llamaLogits(GROUPED, 1), cachedLlama(GROUPED)] as const,
+].map(([architecture, config, model, whole, decoder]) => (
+  { architecture, config, model, whole, decoder }
+));
 
 type Case = typeof CASES[number];
 

@@ -5,11 +5,12 @@ import { generate, openReference } from "../../../kernels/mod.ts";
 import { ISOLATE_DEVICES } from "../../devices.ts";
 import { assertRefused } from "../graph/refused.ts";
 import { testGeneration } from "./generation.ts";
+import { closing } from "../devices/models.ts";
 
 for (const name of ISOLATE_DEVICES) testGeneration(name);
 
 Deno.test("what cannot be generated is refused before anything is computed", async () => {
-  const device = await openReference();
+  using device = closing(await openReference());
   const config = { layers: 1, hidden: 4, heads: 1, seq: 4, vocab: 4 };
   const options = { config, weights: new Map<string, Float32Array>(), prompt: [1], tokens: 1 };
   const cases = [
@@ -22,5 +23,4 @@ Deno.test("what cannot be generated is refused before anything is computed", asy
   const run = (given: object) => Array.fromAsync(generate(device, { ...options, ...given }));
   await assertRefused("generation", cases.map((given) => [given, () => run(given)]));
   assert.equal(device.allocatedBytes, 0);
-  device.close();
 });

@@ -80,16 +80,12 @@ for (const one of CASES) {
   const name = `${op}(${given.join(", ")}) ${JSON.stringify(attributes)}`;
   Deno.test(`${name} of opset ${opset ?? 20} is that of onnxruntime-web`, async () => {
     const model = modelOf(one), bytes = onnxModel(model);
-    const feeds = new Map<string, Float32Array<ArrayBuffer>>(
-      x.map((shape, i) => [
-        `x${i}`,
-        numbers(shape, i).map((value) => isPositive ? Math.abs(value) + 0.1 : value),
-      ]),
-    );
-    const wanted = await runOnnx(
-      bytes,
-      Object.fromEntries(x.map((shape, i) => [`x${i}`, new Tensor(feeds.get(`x${i}`)!, shape)])),
-    );
+    const feeds = new Map(x.map((shape, i) => [
+      `x${i}`,
+      numbers(shape, i).map((value) => isPositive ? Math.abs(value) + 0.1 : value),
+    ]));
+    const tensors = x.map((shape, i) => [`x${i}`, new Tensor(feeds.get(`x${i}`)!, shape)]);
+    const wanted = await runOnnx(bytes, Object.fromEntries(tensors));
     for (const [key, { data }] of Object.entries(model.initializers ?? {})) {
       if (data instanceof Float32Array) feeds.set(key, data as Float32Array<ArrayBuffer>);
     }

@@ -50,10 +50,9 @@ function wholeWeights(factor = 400): Map<string, Float32Array> {
 function withSlices(weights: ReadonlyMap<string, Float32Array>, slices: number) {
   const { "lm_head.weight": head, ...others } = Object.fromEntries(weights);
   const start = (k: number) => CONFIG.hidden * Math.round(k * CONFIG.vocab / slices);
-  const cut = Array.from({ length: slices }, (_, k): [string, Float32Array] => [
-    `lm_head.${k}.weight`,
-    head!.slice(start(k), start(k + 1)),
-  ]);
+  const cut = Array.from({ length: slices }, (_, k) => (
+    [`lm_head.${k}.weight`, head!.slice(start(k), start(k + 1))] as const
+  ));
   return new Map([...Object.entries(others), ...cut]);
 }
 
@@ -89,11 +88,10 @@ Deno.test("stages share a head in slices, which alone would be the slowest", () 
     const program = compileModel(gpt2({ ...config, headSlices }, 2), "none");
     const total = (costs: readonly number[]) => costs.reduce((sum, cost) => sum + cost, 0);
     let first = 0;
-    return Math.max(
-      ...cutIntoStages(program, 4).map(({ layers }) =>
-        total(program.costs.slice(first, first += layers.length)) / total(program.costs)
-      ),
+    const shares = cutIntoStages(program, 4).map(({ layers }) =>
+      total(program.costs.slice(first, first += layers.length)) / total(program.costs)
     );
+    return Math.max(...shares);
   };
   assert.ok(slowest(1) > 0.29, `${slowest(1)}`);
   assert.ok(slowest(4) < 0.275, `${slowest(4)}`);
@@ -148,9 +146,8 @@ Deno.test("an alias is no parameter of the model, but one of its stage", () => {
 
 Deno.test("an invalid tie is refused by name", () => {
   const { layers } = gpt2(TIED, 1);
-  const [first, second, third] = ["ln_1.weight", "ln_1.bias", "ln_2.weight"].map((own) =>
-    `transformer.h.0.${own}`
-  ) as [string, string, string];
+  const [first, second, third] = ["ln_1.weight", "ln_1.bias", "ln_2.weight"]
+    .map((own) => `transformer.h.0.${own}`) as [string, string, string];
   const wrong: (readonly Tie[])[] = [
     ...[[[TABLE, "head.weight"]], [[TABLE, "transformer.wpe.weight"]], [[TABLE, TABLE]]] as Tie[][],
     [[TABLE, HEAD], [TABLE, HEAD]],

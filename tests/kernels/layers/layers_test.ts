@@ -38,6 +38,7 @@ import { computed, computedOn } from "../graph/computed.ts";
 import { assertRefused } from "../graph/refused.ts";
 import { assertClose, readJson } from "../stage/pytorch.ts";
 import { sharedDevices } from "../stage/stage_runs.ts";
+import { closing } from "../devices/models.ts";
 
 type Tensor = { readonly shape: readonly number[]; readonly data: readonly number[] };
 
@@ -276,7 +277,7 @@ Deno.test("a weight that is used both ways has one update", async () => {
     },
   };
   const model = { name: "tied", layers: [layer], predictions: 1 };
-  const device = await openReference();
+  using device = closing(await openReference());
   const of = async ({ layers }: Pick<Model, "layers">, weights: Record<string, number[]>) => {
     const all = Object.entries(weights).map(([name, one]) =>
       [`tied.w.${name}weight`, Float32Array.from(one)] as const
@@ -286,7 +287,6 @@ Deno.test("a weight that is used both ways has one update", async () => {
   const adapted = withLora(model, { rank: 1, target: ["w"] });
   const found = await of(adapted, { "": [1, 2, 3, 4], "lora_A.": [1, -1], "lora_B.": [2, 1] });
   assert.deepEqual(found, await of(model, { "": [3, 3, 1, 3] })); // W + (BA)ᵀ
-  device.close();
 });
 
 Deno.test("targets that are no dense layer, or tied ones, are refused", () => {

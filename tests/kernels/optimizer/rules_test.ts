@@ -44,10 +44,8 @@ async function stepTwice(optimizer: OptimizerOptions, rate: number, offload = fa
   const device = offload ? ownMemory(reference) : reference;
   const stage = await openStage(device, PROGRAM, { optimizer, backward: "whole", offload });
   const weights = drawWeights(PROGRAM);
-  stage.load({
-    weights,
-    moments: new Map([...weights].map(([name, one]) => [`${name}.ema`, one])),
-  });
+  const averages = Array.from(weights, ([name, one]) => [`${name}.ema`, one] as const);
+  stage.load({ weights, moments: new Map(averages) });
   states.push(await stage.save());
   const gradients: Values[] = [];
   for (const step of [1, 2]) {
@@ -110,16 +108,19 @@ Deno.test("each value that a step overwrites has been read by then, in any order
   }
 });
 
-/** PyTorch's Adafactor of one tensor, in f64; `mean` has the means of squares before and after. */
+/** What PyTorch's Adafactor reads; `mean` has the means of squares. */
+interface Factored {
+  readonly w: Float32Array;
+  readonly g: Float32Array;
+  readonly mean: readonly (Float32Array | undefined)[];
+  readonly step: number;
+  readonly shape: readonly number[];
+}
+
+/** PyTorch's Adafactor of one tensor, in f64. */
 function adafactor(
-  { w, g, mean: [rows, columns], step, rate, shape: [height = 1, width = 1] }: {
-    readonly w: Float32Array;
-    readonly g: Float32Array;
-    readonly mean: readonly (Float32Array | undefined)[];
-    readonly step: number;
-    readonly rate: number;
-    readonly shape: readonly number[];
-  },
+  { w, g, mean: [rows, columns], step, shape: [height = 1, width = 1] }: Factored,
+  rate: number,
 ) {
   const rms = (values: ArrayLike<number>) =>
     Math.sqrt(Array.from(values).reduce((sum, one) => sum + one * one, 0) / values.length);
@@ -134,13 +135,13 @@ function adafactor(
     ),
     Array.from(columns ?? [], (one, j) => moved(one, meanOf(height, (i) => i * width + j))),
   ] as const;
-  const all = next[0].reduce((a, b) => a + b) / next[0].length;
-  const update = Array.from(g, (one, i) => {
-    const mean = isFactored
-      ? next[0][Math.floor(i / width)]! * next[1][i % width]! / all
-      : next[0][i]!;
-    return one / Math.sqrt(mean);
-  });
+  const [tall, wide] = next, all = tall.reduce((a, b) => a + b) / tall.length;
+  const update = Array.from(
+    g,
+    (one, i) =>
+      one /
+      Math.sqrt(isFactored ? tall[Math.floor(i / width)]! * wide[i % width]! / all : tall[i]!),
+  );
   const factor = Math.min(rate, step ** -0.5) * Math.max(1e-3, rms(w)) /
     Math.max(1, rms(update) / 0.9);
   const kept = 1 - rate * (isFactored ? 0.1 : 0);
@@ -156,7 +157,7 @@ Deno.test("Adafactor keeps means of rows and columns, and bounds updates", async
       const read = (at: number) =>
         moments.map((moment) => states[at]!.moments.get(`${name}.${moment}`));
       const w = states[i]!.weights.get(name)!, g = all.get(name)!;
-      const { next, weights } = adafactor({ ...{ w, g, shape, rate }, mean: read(i), step: i + 1 });
+      const { next, weights } = adafactor({ w, g, shape, mean: read(i), step: i + 1 }, rate);
       assertNear(states[i + 1]!.weights.get(name)!, weights, name);
       for (const [k, found] of read(i + 1).entries()) assertNear(found!, next[k]!, `${name}, ${k}`);
     }
@@ -201,11 +202,10 @@ Deno.test("an average moves by 1 − d of its distance, and changes no weight", 
 });
 
 Deno.test("one cycle has the rates of PyTorch's OneCycleLR", () => {
-  const ratesOf = (more: { warmup: number; minRate?: number }) =>
-    Array.from(
-      { length: 10 },
-      (_, i) => learningRateAt({ rate: 1, schedule: "one-cycle", steps: 10, ...more }, i + 1),
-    );
+  const ratesOf = (more: { warmup: number; minRate?: number }) => {
+    const cycle = { rate: 1, schedule: "one-cycle", steps: 10, ...more } as const;
+    return Array.from({ length: 10 }, (_, i) => learningRateAt(cycle, i + 1));
+  };
   const near = (found: number[], wanted: number[]) =>
     wanted.forEach((rate, i) => assert.ok(Math.abs(rate - found[i]!) < 1e-12, `step ${i + 1}`));
   // Of PyTorch 1.13: OneCycleLR(max_lr=1, total_steps=10), then pct_start=0.4, final_div_factor=0.4.

@@ -39,24 +39,16 @@ const MODELS: readonly Model[] = [
 function drawLengths() {
   const all = lengthsOf(CONFIG.seq), lengths = [0, 6, 3, 6, 0].map((i) => all[i]!);
   const padded = drawTokens(lengths.length, SAMPLES * CONFIG.seq, CONFIG.vocab);
-  const rowsOf = (array: Int32Array, length: number) =>
-    Array.from(
-      { length: SAMPLES },
-      (_, row) => array.subarray(row * CONFIG.seq, row * CONFIG.seq + length),
-    );
-  const own = padded.map((batch, m) =>
-    Object.fromEntries(
-      Object.entries(batch).map(([name, array]) => [
-        name,
-        Int32Array.from(rowsOf(array, lengths[m]!).flatMap((row) => [...row])),
-      ]),
-    )
-  );
+  const rows = [...Array(SAMPLES).keys()].map((row) => row * CONFIG.seq);
+  const cut = (array: Int32Array, length: number) =>
+    Int32Array.from(rows.flatMap((from) => [...array.subarray(from, from + length)]));
+  const own = padded.map(({ ids, targets }, m) => (
+    { ids: cut(ids, lengths[m]!), targets: cut(targets, lengths[m]!) }
+  ));
   for (const [m, batch] of padded.entries()) {
-    for (let row = 0; row < SAMPLES; row++) {
-      const from = row * CONFIG.seq + lengths[m]!, to = (row + 1) * CONFIG.seq;
-      batch.ids.fill(0, from, to);
-      batch.targets.fill(-1, from, to);
+    for (const row of rows) {
+      batch.ids.fill(0, row + lengths[m]!, row + CONFIG.seq);
+      batch.targets.fill(-1, row + lengths[m]!, row + CONFIG.seq);
     }
   }
   return { own, padded };
@@ -102,10 +94,8 @@ Deno.test("the longest samples alone have the bits of a stage that knows no othe
 
 Deno.test("a length is compiled when its first micro-batch comes, once", async () => {
   let compiled = 0;
-  const device = compilingBy(open("reference"), (model) => {
-    compiled++;
-    return open("reference").compile(model);
-  });
+  const reference = open("reference");
+  const device = compilingBy(reference, (model) => (compiled++, reference.compile(model)));
   const { own } = drawLengths(), model = compileModel(MODELS[0]!, "none", { lengths: true });
   const stages = await openStages(device, model, 1), counts = [];
   for (const fields of [own[0]!, own[0]!, own[1]!, own[0]!, own[1]!]) {

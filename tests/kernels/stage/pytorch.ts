@@ -23,6 +23,7 @@ import { withAliases } from "../../../kernels/stage/state.ts";
 import { atDepth, IS_DEEP } from "../../depth.ts";
 import type { RegisterTest } from "../../devices.ts";
 import { backward, forward, gradientsOf, openStages } from "./stage_runs.ts";
+import { closing } from "../devices/models.ts";
 
 const FIXTURES = new URL("../../fixtures/", import.meta.url);
 
@@ -62,27 +63,18 @@ export async function withStage(
   backward: "whole" | "split",
   use: (stage: Stage, device: Device) => Promise<void>,
 ): Promise<void> {
-  const device = await openDevice(name);
-  try {
-    const stage = await openStage(device, program, { optimizer: ADAMW_DEFAULTS, backward });
-    stage.load({ weights, moments: new Map() });
-    await use(stage, device);
-  } finally {
-    device.close();
-  }
+  using device = closing(await openDevice(name));
+  const stage = await openStage(device, program, { optimizer: ADAMW_DEFAULTS, backward });
+  stage.load({ weights, moments: new Map() });
+  await use(stage, device);
 }
 
 /** A GPT-2 of the fixtures on some stages, with its micro-batches. */
-async function openFixture(
-  device: Device,
-  folder: string,
-  count: number,
-  precision: Precision = "fp32",
-) {
+async function openFixture(device: Device, folder: string, count: number, precision?: Precision) {
   const { config, float32: expected } = await readJson(`${folder}/expected.json`);
   const { layers, hidden, heads, seq, vocab, microBatch, tied = false } = config;
   const model = gpt2({ layers, hidden, heads, seq, vocab, tie: tied }, microBatch);
-  const program = compileModel(model, "cheap", { precision }), { ties } = program;
+  const program = compileModel(model, "cheap", precision && { precision }), { ties } = program;
   const weights = await readFloats(`${folder}/weights.safetensors`);
   assert.deepEqual([...weights.keys()].sort(), program.parameters.map(({ name }) => name).sort());
   const stages = await openStages(device, program, count);
@@ -108,9 +100,10 @@ async function accumulate(stages: readonly Stage[], batches: readonly TokenBatch
 async function addTied(stages: readonly Stage[], names: Tie): Promise<void> {
   const holders = [stages[0]!, stages.at(-1)!] as const;
   const ranges = holders.map((stage, i) => stage.rangeOf(names[i]!));
-  const [sum, other] = await Promise.all(
-    holders.map((stage, i) => stage.readGradients(ranges[i]!.offset, ranges[i]!.length)),
-  );
+  const [sum, other] = await Promise.all(holders.map((stage, i) => {
+    const { offset, length } = ranges[i]!;
+    return stage.readGradients(offset, length);
+  }));
   const both = sum!.map((value, i) => value + other![i]!);
   holders.forEach((stage, i) => stage.writeGradients(ranges[i]!.offset, both));
 }
@@ -167,9 +160,8 @@ export function testPytorch(name: string, device: () => Device, test: RegisterTe
   test(`the gradient of every MLP parameter on ${name} is PyTorch's within 2e-6`, async () => {
     const { config, features, labels } = await readJson("mlp/expected.json");
     const program = compileModel(mlp(config, config.microBatch), "none");
-    const stages = await openStages(device(), program, 1);
-    const weights = await readFloats("mlp/weights.safetensors");
-    stages[0]!.load({ weights, moments: new Map() });
+    const [stage] = await openStages(device(), program, 1), stages = [stage!];
+    stage!.load({ weights: await readFloats("mlp/weights.safetensors"), moments: new Map() });
     const fields = { features: Float32Array.from(features), labels: Int32Array.from(labels) };
     await forward(stages, 0, fields);
     await backward(stages, 0, "B", 1 / config.microBatch);

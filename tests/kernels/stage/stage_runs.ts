@@ -30,9 +30,10 @@ import { changedDevice } from "../own_memory.ts";
 /** First weights of a model, or larger ones: with these, logits depend on every token before. */
 export function drawWeights({ parameters }: Pick<ModelProgram, "parameters">, deviation?: number) {
   const own = deviation ? { initializer: { kind: "normal", deviation } as const } : {};
-  return new Map(
-    parameters.map(({ name, spec }) => [name, initialValues({ ...spec, ...own }, name, 1)]),
+  const values = parameters.map(({ name, spec }) =>
+    [name, initialValues({ ...spec, ...own }, name, 1)] as const
   );
+  return new Map(values);
 }
 
 /** Micro-batches of tokens drawn from a seed. */
@@ -81,13 +82,10 @@ export async function openStages(
   options: Partial<StageOptions> = {},
 ): Promise<Stage[]> {
   const state = withAliases({ weights: drawWeights(model), moments: new Map() }, model.ties);
+  const all = { optimizer: ADAMW_DEFAULTS, backward: "whole", ...options } as const;
   return await Promise.all(
     cutIntoStages(model, count).map(async (program) => {
-      const stage = await openStage(device, program, {
-        optimizer: ADAMW_DEFAULTS,
-        backward: "whole",
-        ...options,
-      });
+      const stage = await openStage(device, program, all);
       stage.load(state);
       return stage;
     }),
@@ -111,15 +109,10 @@ export async function forward(
 }
 
 /** One kind of backward of one micro-batch through all stages. */
-export async function backward(
-  stages: readonly Stage[],
-  m: number,
-  kind: BackwardKind,
-  lossScale = 1,
-) {
+export async function backward(stages: readonly Stage[], m: number, kind: BackwardKind, scale = 1) {
   let gradients: KeyedArrays = {};
   for (const stage of stages.toReversed()) {
-    const found = await stage.backward(m, kind, gradients, lossScale);
+    const found = await stage.backward(m, kind, gradients, scale);
     gradients = { ...gradients, ...found && keyed(found) };
   }
 }

@@ -20,22 +20,22 @@ import { assertRefused } from "../graph/refused.ts";
 const TOKENS = { layers: 1, hidden: 8, heads: 2, seq: 4, vocab: 5 };
 const CLASSES = mlp({ inputs: 4, hidden: 4, layers: 2, classes: 3 }, 2);
 
+const OPTIONS = { optimizer: ADAMW_DEFAULTS, backward: "whole" } as const;
+
 async function open(model: Model, offload = false) {
   const device = await openReference(), program = compileModel(model, "none");
-  const options = { optimizer: ADAMW_DEFAULTS, backward: "whole", offload } as const;
-  const stage = await openStage(device, program, options);
-  return { device, stage };
+  return { device, stage: await openStage(device, program, { ...OPTIONS, offload }) };
 }
 
 Deno.test("a token or a target outside of the vocabulary is refused, except for a target of -1", async () => {
   const { stage } = await open(gpt2(TOKENS, 1));
   const ids = Int32Array.of(0, 4, 1, -5), targets = Int32Array.of(4, -1, 0, 0);
   await stage.forward(0, undefined, { ids, targets });
+  const message = (bad: number) =>
+    `Cannot run F: the field "ids" must hold whole numbers from -5 to 4, received ${bad} at position 1`;
   for (const bad of [5, -6, 99_999]) {
-    const message =
-      `Cannot run F: the field "ids" must hold whole numbers from -5 to 4, received ${bad} at position 1`;
     const running = stage.forward(1, undefined, { ids: ids.with(1, bad), targets });
-    await assert.rejects(running, { name: "RangeError", message });
+    await assert.rejects(running, { name: "RangeError", message: message(bad) });
   }
   for (const bad of [5, -2]) {
     const running = stage.forward(1, undefined, { ids, targets: targets.with(3, bad) });
@@ -134,8 +134,7 @@ Deno.test("a state without a weight or with a wrong length is refused, one of ot
     () => stage.rangeOf("c.weight"),
   ]);
   stage.write("b.weight", Float32Array.of(7, 8), 3);
-  assert.deepEqual(
-    await stage.read([{ name: "b.weight", from: 3, to: 5 }, { name: "a.weight", from: 0, to: 1 }]),
-    Float32Array.of(7, 8, weights.get("a.weight")![0]!),
-  );
+  const ranges = [{ name: "b.weight", from: 3, to: 5 }, { name: "a.weight", from: 0, to: 1 }];
+  const read = await stage.read(ranges);
+  assert.deepEqual(read, Float32Array.of(7, 8, weights.get("a.weight")![0]!));
 });

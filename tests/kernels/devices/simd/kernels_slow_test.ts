@@ -24,7 +24,7 @@ import { ADAMW_DEFAULTS } from "../../../../kernels/stage/options.ts";
 import { scalarValues, stepModel } from "../../../../kernels/stage/optimizer.ts";
 import { atDepth } from "../../../depth.ts";
 import fc from "../../../fast_check.ts";
-import { hostArray, modelOf, pseudoRandom, runModel, withDevice } from "../models.ts";
+import { closing, hostArray, modelOf, pseudoRandom, runModel, withDevice } from "../models.ts";
 import {
   assertNear,
   modelFor,
@@ -62,8 +62,8 @@ async function compute(
   given: Readonly<Record<string, HostArray>>,
   { skipped, over }: Layout,
 ): Promise<Float32Array<ArrayBuffer>[]> {
-  const kernel = await device.compile(model), owners: Tensor[] = [];
-  const { inputs, outputs } = readSignature(model);
+  using kernel = closing(await device.compile(model));
+  const { inputs, outputs } = readSignature(model), owners: Tensor[] = [];
   const place = (dtype: DType, shape: readonly number[]) => {
     const owner = device.alloc(dtype, [skipped + elementCount(shape)]);
     owners.push(owner);
@@ -81,14 +81,13 @@ async function compute(
   const results = await Promise.all(
     Object.values(written).map((tensor) => device.read<Float32Array<ArrayBuffer>>(tensor)),
   );
-  kernel.close();
   owners.forEach((owner) => device.free(owner));
   return results;
 }
 
 Deno.test("each kernel computes on wasm as the reference does, in place too, wherever rows are", (t) =>
   withDevice(openDevice("wasm"), async (device) => {
-    const judge = await openDevice("reference");
+    using judge = closing(await openDevice("reference"));
     const size = (min: number, max: number) => fc.integer({ min, max });
     const layouts = fc.record({ skipped: size(0, 5), isInPlace: fc.boolean(), seed: fc.nat() });
     const sizes = fc.record({ n: size(0, 5), m: size(1, 71), k: size(1, 40), b: fc.constant(2) });
@@ -110,7 +109,6 @@ Deno.test("each kernel computes on wasm as the reference does, in place too, whe
       await t.step(name, () => fc.assert(property, { numRuns: atDepth(8, 200) }));
     }
     assert.equal(device.allocatedBytes, 0);
-    judge.close();
   }));
 
 /** a·b + c, where a is [m, k] and b is [k, n]. */
@@ -128,14 +126,13 @@ Deno.test("products on wasm are right on both sides of the borders of their bloc
       fc.tuple(fc.integer({ min: 1, max: 9 }), near(512), near(512)),
       fc.tuple(near(256), fc.integer({ min: 1, max: 30 }), near(256)),
     );
-    const judge = await openDevice("native");
+    using judge = closing(await openDevice("native"));
     await fc.assert(
       fc.asyncProperty(sizes, async (sizes) => {
         assertNear(await product(device, sizes), await product(judge, sizes), 1e-4, "y");
       }),
       { numRuns: atDepth(8, 40) },
     );
-    judge.close();
     const [k, n] = [300, 40], rows = await product(device, [300, n, k]);
     for (const m of [1, 3, 130]) {
       const some = await product(device, [m, n, k]);

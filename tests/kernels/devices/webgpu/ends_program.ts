@@ -33,10 +33,9 @@ async function work(): Promise<Device> {
 /** Starts this module as a worker; waits for its word. */
 async function start(name: string): Promise<{ worker: Worker; word: string }> {
   const worker = new Worker(import.meta.url, { type: "module", name });
-  const word = await new Promise<string>((resolve) => {
-    worker.onmessage = ({ data }) => resolve(data);
-  });
-  return { worker, word };
+  const { promise, resolve } = Promise.withResolvers<string>();
+  worker.onmessage = ({ data }) => resolve(data);
+  return { worker, word: await promise };
 }
 
 const opens = () =>
@@ -61,11 +60,10 @@ async function twoAdapters(): Promise<void> {
 
 const GIB = 2 ** 30, UNIT = 16;
 
+type Use = (device: Device, name: string) => Promise<void> | void;
+
 /** Uses a device whose adapter is said to be another one. */
-async function withAdapter(
-  said: Partial<Adapter>,
-  use: (device: Device, name: string) => Promise<void> | void,
-): Promise<void> {
+async function withAdapter(said: Partial<Adapter>, use: Use): Promise<void> {
   const adapter = { ...(await webgpuAdapters()).adapters[0]!, ...said };
   await withDevice(openWebgpu({ adapter }), (device) => use(device, RegExp.escape(adapter.name)));
 }
@@ -128,12 +126,7 @@ async function limitsBetween(rows: number, columns: number): Promise<void> {
 
 const ENDS: Readonly<Record<string, () => Promise<unknown>>> = {
   natural: work,
-  async throw() {
-    await work();
-    setTimeout(() => {
-      throw new Error("thrown");
-    });
-  },
+  throw: () => work().then(() => void setTimeout(() => assert.fail("thrown"))),
   async "another isolate's exit"() {
     await start("works");
     Deno.exit(5);
@@ -158,9 +151,7 @@ const ENDS: Readonly<Record<string, () => Promise<unknown>>> = {
     print(next.word);
     next.worker.terminate();
   },
-  async "a child"() {
-    print(await opens());
-  },
+  "a child": async () => print(await opens()),
   /** Reads until the GPU is lost; and once more when it was closed and opened. */
   async lost() {
     for (let opened = 0; opened < 2; opened++) {
@@ -187,9 +178,7 @@ const WORKERS: Readonly<Record<string, () => Promise<unknown>>> = {
     await work();
     scope.postMessage("works");
   },
-  async opens() {
-    scope.postMessage(await opens());
-  },
+  opens: async () => scope.postMessage(await opens()),
   async holds() {
     const word = await openDevice("webgpu").then(() => "holds", ({ message }: Error) => message);
     scope.postMessage(/^Cannot open .* has it open/.test(word) ? "refused" : word);

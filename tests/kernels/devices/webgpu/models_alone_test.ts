@@ -22,8 +22,9 @@ import { openOptimizer } from "../../../../kernels/stage/optimizer.ts";
 import { createParameters } from "../../../../kernels/stage/parameters.ts";
 import { atDepth } from "../../../depth.ts";
 import { gpuTest, keepGpuOpen } from "../../../gpu.ts";
-import { modelOf, pseudoRandom, runModel, tensorOf, withDevice } from "../models.ts";
+import { closing, modelOf, pseudoRandom, runModel, tensorOf, withDevice } from "../models.ts";
 import { numbersFor, trainedModels } from "./preparing.ts";
+import { farthest } from "../../../onnx.ts";
 
 keepGpuOpen();
 
@@ -40,10 +41,10 @@ gpuTest("no node that training a GPT-2, a Llama or an MLP makes is left to the C
     for (const vocab of [20, 2000]) {
       // With this many rows products and the sums of equal tokens are written in parts.
       const large = gpt2({ layers: 1, hidden: 8, heads: 1, seq: 1300, vocab }, 1);
-      for (const { models: some } of compileModel(large, "none", { precision }).programs) {
-        for (const [what, model] of Object.entries(some)) {
-          models.set(`${precision} ${what} of many rows, model ${models.size}`, model);
-        }
+      const { programs } = compileModel(large, "none", { precision });
+      const some = programs.flatMap(({ models }) => Object.entries(models));
+      for (const [i, [what, model]] of some.entries()) {
+        models.set(`${precision} ${what} of many rows and ${vocab} tokens, model ${i}`, model);
       }
     }
   }
@@ -147,7 +148,7 @@ gpuTest("an output over an input has the bits that it has apart", (t) =>
     for (const [what, build] of Object.entries({ ...LISTED, ...FREE, ...copied })) {
       await t.step(what, async () => {
         const g = new Graph(), y = build(g, g.input("x", [N, N]));
-        const kernel = await device.compile(modelOf(g, { y }));
+        using kernel = closing(await device.compile(modelOf(g, { y })));
         const tensors = Object.fromEntries(g.inputs.map((input, i) => [
           input.name,
           tensorOf(device, input.shape, numbersFor(input, i * 1e6, N), input.dtype),
@@ -159,7 +160,6 @@ gpuTest("an output over an input has the bits that it has apart", (t) =>
         }
         assert.deepEqual(results[0], results[1]);
         for (const tensor of [apart, ...Object.values(tensors)]) device.free(tensor);
-        kernel.close();
       });
     }
   }));
@@ -199,21 +199,18 @@ deviceTest("updates of a row are added with the same bits, whatever else is", as
 });
 
 /** A layer with every kind of sum: products, reductions, a norm, softmax, a loss's rows. */
-function everySum(g: Graph, x: Value): Record<string, Value> {
+const everySum = (g: Graph, x: Value): Record<string, Value> => {
   const weight = g.input("weight", [WIDTH, WIDTH]), targets = g.input("targets", [ROWS], "i32");
   const product = g.gemm(x, weight), seed = g.input("seed", [ROWS, 1]);
+  const scale = g.input("scale", [WIDTH]), shift = g.input("shift", [WIDTH]);
   return {
-    product,
-    square: g.matmul(x, x, { transA: true, alpha: 0.5 }),
-    sum: g.sum(product, [0]),
-    squares: g.sumOfSquares(product),
-    norm: g.layerNorm(product, g.input("scale", [WIDTH]), g.input("shift", [WIDTH])),
-    softmax: g.softmax(product),
-    loss: g.crossEntropy(product, targets),
+    ...{ product, square: g.matmul(x, x, { transA: true, alpha: 0.5 }), sum: g.sum(product, [0]) },
+    ...{ squares: g.sumOfSquares(product), norm: g.layerNorm(product, scale, shift) },
+    ...{ softmax: g.softmax(product), loss: g.crossEntropy(product, targets) },
     gradient: g.scatterAddColumns(g.exp(product), targets, seed),
     long: g.gemm(g.input("a", [4, 1024]), g.input("b", [1024, 8])),
   };
-}
+};
 
 deviceTest("every kind of sum has the same bits each time that it is made", async (device) => {
   const g = new Graph(), model = modelOf(g, everySum(g, g.input("x", [ROWS, WIDTH])));
@@ -256,8 +253,7 @@ deviceTest("convolutions compute the same for any number of inputs", async (devi
         (await runModel(await one, model, (port, i) => numbersFor(port, i))).get("y")!
       ),
     );
-    const off = received!.map((value, i) => Math.abs(value - expected![i]!));
-    assert.ok(Math.max(...off) < 1e-5, `${inputs} to ${outputs}: ${Math.max(...off)}`);
+    assert.ok(farthest(received!, expected!) < 1e-5, `${inputs} to ${outputs}`);
   }
 });
 
@@ -270,7 +266,8 @@ const COPIES: Readonly<Record<string, (g: Graph, x: Value) => Value>> = {
 };
 
 gpuTest("a captured run reads its inputs and writes its outputs each time", async () => {
-  const device = await openWebgpu({ capture: true }), shape = [2, 8, 1, 4];
+  using device = closing(await openWebgpu({ capture: true }));
+  const shape = [2, 8, 1, 4];
   for (const [what, build] of Object.entries(COPIES)) {
     const g = new Graph(), y = build(g, g.input("x", shape));
     const kernel = await device.compile(modelOf(g, { y }));
@@ -283,5 +280,4 @@ gpuTest("a captured run reads its inputs and writes its outputs each time", asyn
       assert.equal(first, what === "Reshape" ? -number : number, what);
     }
   }
-  device.close();
 });

@@ -21,7 +21,7 @@ import type { OptimizerOptions, StageOptions } from "../../../../kernels/stage/o
 import type { ModelPort } from "../../../../kernels/onnx/signature.ts";
 import { ownMemory } from "../../own_memory.ts";
 import { compilingBy } from "../../stage/stage_runs.ts";
-import { pseudoRandom } from "../models.ts";
+import { closing, pseudoRandom } from "../models.ts";
 
 /** Another device that gets each model rewritten: what the GPU is given, where there is none. */
 export const preparing = (device: Device): Device =>
@@ -64,7 +64,7 @@ const WAYS: Readonly<Record<string, Way>> = {
 /** Distinct models that training a GPT-2, a Llama or an MLP compiles, by description. */
 export async function trainedModels(precisions: readonly Precision[] = PRECISIONS) {
   const models = new Map<string, Uint8Array>(), known = new Set<string>();
-  const device = await openReference();
+  using device = closing(await openReference());
   const all = precisions.flatMap((precision) =>
     Object.entries(WAYS).map((way) => [precision, ...way] as const)
   );
@@ -80,7 +80,6 @@ export async function trainedModels(precisions: readonly Precision[] = PRECISION
     const stage = await openStage(ownMemory(recording), cutIntoStages(program, 1)[0]!, way);
     for (const rank of [0, 1, 2]) await stage.sums?.collect(rank, 3);
   }
-  device.close();
   return models;
 }
 

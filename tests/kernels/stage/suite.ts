@@ -183,14 +183,12 @@ export async function assertPlanned(
   const stages = await openStages(device, model, 2, options);
   // Two micro-batches in flight, one between I and W, a step, and a third micro-batch.
   const slots = { slices: [2], backwards: [1], contexts: 0 };
-  const planned = cutIntoStages(model, 2).map((program) =>
-    planMemory(program, { ...options, hasFreeViews, slots })
-  );
+  const plan = { ...options, hasFreeViews, slots };
+  const planned = cutIntoStages(model, 2).map((program) => planMemory(program, plan));
   for (const m of [0, 1]) await forward(stages, m, BATCHES[m]!);
-  const kinds = { whole: ["B"], split: ["I", "W"], never: [] } as const;
-  for (const m of [0, 1]) {
-    for (const kind of kinds[options.backward]) await backward(stages, m, kind);
-  }
+  const kinds = { whole: ["B"], split: ["I", "W"], never: [] } as const,
+    own = kinds[options.backward];
+  for (const m of [0, 1]) for (const kind of own) await backward(stages, m, kind);
   for (const stage of stages) {
     if (options.backward === "never") [0, 1].forEach((m) => stage.drop(m));
     await stage.checkGradients(2);
@@ -254,12 +252,10 @@ async function assertFollowsRule(device: Device, options: FlatOptimizer, precisi
   const expected = lengths.map((length) =>
     Array.from(draw(length), (value) => ({ value, moments: [0, 0] }))
   );
-  const rest = { offset: 0, length: 0 };
   for (const [i, { name, weights }] of store.parameters.entries()) {
     const values = Float32Array.from(expected[i]!, ({ value }) => value);
-    const range = store.ranges.get(name) ?? rest;
     device.write(weights[0]!, isHalf ? new Float16Array(values) : values);
-    if (store.master) writeFlat(device, store.master, range.offset, values);
+    if (store.master) writeFlat(device, store.master, store.ranges.get(name)!.offset, values);
   }
   for (let step = 1; step <= 5; step++) {
     const scale = 2 ** (step - 3), rate = 0.01 * step;
@@ -338,12 +334,10 @@ export function testSteps(
   });
 
   /** Gradients, each with the numbers of copies that are safe and unsafe. */
-  const limits = precision === "fp16"
-    ? [
-      ...[[-F16_MAX, 1, 2], [F16_MAX / 2, 2, 3], [6536, 10, 11], [6540, 9, 10]],
-      ...[[1911, 34, 35], [1912, 33, 34]],
-    ]
-    : [[1e18, 10, 14], [2e19, 0, 1]];
+  const limits = precision !== "fp16" ? [[1e18, 10, 14], [2e19, 0, 1]] : [
+    ...[[-F16_MAX, 1, 2], [F16_MAX / 2, 2, 3], [6536, 10, 11], [6540, 9, 10]],
+    ...[[1911, 34, 35], [1912, 33, 34]],
+  ];
   test(`copies of a ${precision} gradient on ${name} are refused where a sum may overflow`, async () => {
     const { areSafe, set } = await openNorms(open(), precision);
     for (const [gradient, safe, unsafe] of limits) {

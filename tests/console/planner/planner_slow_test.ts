@@ -16,6 +16,7 @@ import {
   runProgram,
   TINY,
   trainHere,
+  words,
 } from "../command.ts";
 import { HANG_LIMIT_MS } from "../../hang_limit.ts";
 import { assertRefusals } from "../refusals.ts";
@@ -41,9 +42,8 @@ folderTest("plans are printed and written as JSON, with reasons", async (folder)
   assert.match(table, /^8 samples a step on 2 devices of a made-up cluster \(stated\):$/m);
   assert.match(table, /^ 1 {2}\S.*%\s+[\d.–]+$/m);
   assert.match(table, /^ 2 {2}\S.* more/m);
-  const { format, version, devices, batch, plans, searched } = JSON.parse(
-    await printedHere(...args, ...few, "--format", "json"),
-  );
+  const text = await printedHere(...args, ...few, "--format", "json");
+  const { format, version, devices, batch, plans, searched } = JSON.parse(text);
   assert.deepEqual([format, version, devices, batch], ["troupe-plan", 1, 2, 8]);
   const { candidates, unserved, tooLarge, tooLong, simulated, untried } = searched;
   assert.equal(unserved + tooLarge + tooLong + simulated + untried, candidates);
@@ -90,9 +90,8 @@ folderTest("a profile that varies too much does not rank plans, and says so", as
 });
 
 folderTest("a plan uses the profile's model, and its best so far is reported", async (folder) => {
-  const [plan, ...args] = await planIn(folder, {
-    model: { model: "gpt", ...SIZES, vocab: 40, tie: true },
-  });
+  const kept = { model: "gpt", ...SIZES, vocab: 40, tie: true };
+  const [plan, ...args] = await planIn(folder, { model: kept });
   const own = args.slice(MODEL.length), few = ["--schedules", "1f1b,gpipe,zb-h1", "--json"];
   const results: string[] = [], signal = new AbortController().signal;
   const soFar = ({ text }: { text: string }) => Promise.resolve(void results.push(text));
@@ -105,11 +104,10 @@ folderTest("a plan uses the profile's model, and its best so far is reported", a
 
   const other = await runHere([plan!, ...own, ...few, "--seq", "16", "--no-tie"]);
   assert.ok(JSON.parse(other.stdout).model.includes("--seq=16"));
-  assert.deepEqual(other.stderr.split("\n"), [
-    "note: the profile is of --seq 8, the plan of 16: costs are scaled, or missing",
-    "note: the profile is of --tie true, the plan of false: costs are scaled, or missing",
-    "",
-  ]);
+  const note = (flag: string, own: string) =>
+    `note: the profile is of --${flag} ${own}: costs are scaled, or missing\n`;
+  const notes = note("seq", "8, the plan of 16") + note("tie", "true, the plan of false");
+  assert.equal(other.stderr, notes);
   const stranger = await planIn(folder, { model: { model: "./mine.ts", layers: 2 ** 40 } });
   const refusal = /^Cannot use --model of .*profile.json: it must be one of/;
   await refusedHere([plan!, ...stranger.slice(1 + MODEL.length)], refusal);
@@ -152,8 +150,7 @@ folderTest("plans for more devices than train supports have a note", async (fold
 folderTest("an impossible plan is refused in one sentence", async (folder) => {
   const places = { FOLDER: folder, PLAN: (await planIn(folder)).join(" ") };
   await assertRefusals("plan", refusalHere, places);
-  const newer = await planIn(folder, { version: 2 });
-  await refusedHere(newer, /its version must be 1, received 2/);
+  await refusedHere(await planIn(folder, { version: 2 }), /its version must be 1, received 2/);
 });
 
 folderTest("layers, sizes, transports and policies are measured", async (folder) => {
@@ -172,10 +169,8 @@ folderTest("layers, sizes, transports and policies are measured", async (folder)
     assert.ok(0 < cpuShare! && cpuShare! <= 1);
   }
   const names = new Set(layers.map((one) => `${one.kind} ${one.microBatch} ${one.recompute}`));
-  for (const kind of ["embedding", "attention", "mlp", "head"]) {
-    assert.ok(names.has(`${kind} 2 none`), kind);
-  }
-  assert.ok(names.has("attention 2 full"));
+  const all = ["embedding 2 none", "attention 2 none", "mlp 2 none", "head 2 none"];
+  for (const one of [...all, "attention 2 full"]) assert.ok(names.has(one), one);
   assert.ok(layers.every(({ forwardMs, backwardMs }) => forwardMs > 0 && backwardMs > 0));
   assert.deepEqual(Object.keys(links), ["local", "worker", "process"]);
   assert.ok(closing.vote.msPerMillion > 0);
@@ -184,9 +179,8 @@ folderTest("layers, sizes, transports and policies are measured", async (folder)
 
 folderTest("after a signal, a profile has the rounds before it", async (folder) => {
   const out = join(folder, "machine.json");
-  const small =
-    "--layers 1 --hidden 16 --heads 2 --seq 8 --device reference --workers 1 --rounds 99";
-  const args = ["--micro-batch-size", "1", "--out", out, ...small.split(" ")];
+  const small = words`--layers 1 --hidden 16 --heads 2 --seq 8 --device reference --workers 1`;
+  const args = words`--micro-batch-size 1 --out ${out} ${small} --rounds 99`;
   const profile = new Running(["run", "-A", "cli.ts", "profile", ...args]);
   await profile.printed("stderr", /^round 2 of 99$/m);
   profile.interrupt("process", "SIGTERM");
@@ -221,15 +215,12 @@ folderTest("a profile is made from a trace of train", async (folder) => {
   await refusedHere(args, /the trace must have stages/);
 });
 
-Deno.test("an impossible profile is refused before any measurement", async () => {
-  await assertRefusals("profile", (words) => refusalHere(["profile", ...words]));
-});
+Deno.test("an impossible profile is refused before any measurement", () =>
+  assertRefusals("profile", (words) => refusalHere(["profile", ...words])));
 
 Deno.test("a large error is explained by the parts of the step", () => {
-  const parts = {
-    ...{ busyMs: 80, dispatchMs: 1, messageMs: 2, bubbleMs: 10, closingMs: 7 },
-    actions: { "0F": 10 },
-  };
+  const times = { busyMs: 80, dispatchMs: 1, messageMs: 2, bubbleMs: 10, closingMs: 7 };
+  const parts = { ...times, actions: { "0F": 10 } };
   const step = {
     ...{ configuration: "1f1b D=2 B=4", measured: 100, spread: 2, predicted: 120, error: 0.2 },
     parts: { measured: parts, predicted: { ...parts, busyMs: 100 } },
@@ -252,26 +243,21 @@ Deno.test("a link has a bandwidth if messages are copied", () => {
 
 folderTest("SIGTERM and --time-limit end a long plan with the best so far", async (folder) => {
   const many = "--layers 192 --devices 1024 --batch 8192".split(" ");
-  const [, , , ...args] = await planIn(folder), plan = ["plan", ...many, ...args.slice(0, -4)];
-  const long = new Running([
-    ...["run", "-A", "cli.ts", ...plan, "--profile", join(folder, "profile.json")],
-    ...["--time-limit", "300"],
-  ]);
+  const [, , , ...args] = await planIn(folder),
+    profile = ["--profile", join(folder, "profile.json")];
+  const plan = ["plan", ...many, ...args.slice(0, -4), ...profile, "--time-limit"];
+  const long = new Running(["run", "-A", "cli.ts", ...plan, "300"]);
   await long.printed("stderr", /^bounds: \d+ of \d+$/m);
   long.interrupt("process", "SIGTERM");
   await long.end(HANG_LIMIT_MS);
   assert.match(long.stdout, /^The best:\n {2}deno task train /m);
-  const { stdout } = await runHere([
-    ...plan,
-    ...["--profile", join(folder, "profile.json"), "--time-limit", "1"],
-  ]);
+  const { stdout } = await runHere([...plan, "1"]);
   assert.match(stdout, /[1-9]\d* not tried within the time limit\.$/m);
 });
 
 Deno.test("a check says that it is not calibrated while other programs compute", async () => {
-  const busy = Array.from(
-    { length: navigator.hardwareConcurrency },
-    () => new Deno.Command(Deno.execPath(), { args: ["eval", "for (;;);"] }).spawn(),
+  const busy = [...Array(navigator.hardwareConcurrency)].map(() =>
+    new Deno.Command(Deno.execPath(), { args: ["eval", "for (;;);"] }).spawn()
   );
   try {
     const { code, stderr } = await runHere(["profile", "check", "--seed", "1"]);

@@ -235,7 +235,8 @@ const EDGE_FLAGS = {
     value: "EDGES",
     read: readListOf(readEdge),
     must: 'a stage and the later ones that use its value, such as "0>3" or "0>2+3:4MiB,1>2"',
-    help: "values for stages after the next one; compare, search, jitter: between D parts of the model",
+    help:
+      "values for stages after the next one; compare, search, jitter: between D parts of the model",
   },
   "skip-send": {
     kind: "own",

@@ -250,10 +250,7 @@ export async function readTrainFlags(
 ): Promise<TrainRequest> {
   const { config, args } = withConfig(typed);
   const asIs = parseFlags(args, TRAIN_FLAGS);
-  const own = rawArguments(typed, TRAIN_FLAGS).flags, isRecord = config?.checkpoint !== undefined;
-  const names = Object.keys(isRecord ? own : asIs);
-  checkTogether(asIs, names);
-  refuseUnused(asIs, own, isRecord);
+  const names = checkTogether(asIs, typed, config?.checkpoint !== undefined);
   checkWrittenFiles(asIs);
   const files = await readDataFiles(asIs, printError);
   const resume = asIs.resume === undefined ? undefined : runToResume(asIs.resume);
@@ -360,11 +357,17 @@ function choicesOf(flags: TrainFlags, kept: KeptRun | undefined): readonly Sched
 }
 
 /**
- * Refuses flags that exclude each other.
+ * Refuses flags that exclude each other or have no effect.
  *
- * @param names The flags of the user; a checkpoint keeps others.
+ * @param isRecord Whether some come from the configuration of a checkpoint, which keeps all flags.
+ * @returns the names of the flags of the user.
  */
-function checkTogether(given: GivenTrainFlags, names: readonly string[]): void {
+function checkTogether(
+  given: GivenTrainFlags,
+  typed: readonly string[],
+  isRecord: boolean,
+): string[] {
+  const { flags } = rawArguments(typed, TRAIN_FLAGS), names = Object.keys(isRecord ? flags : given);
   const { text, tokens, model } = given, hasBoth = text !== undefined && tokens !== undefined;
   ensure(!hasBoth, "train", "the data must come from one file", "--text and --tokens");
   const own = (Object.keys(ONNX_FLAGS) as (keyof typeof ONNX_FLAGS)[]).find((flag) => given[flag]);
@@ -373,6 +376,8 @@ function checkTogether(given: GivenTrainFlags, names: readonly string[]): void {
   const decided = given.schedule === "auto" && DECIDED.find((flag) => names.includes(flag));
   const must = `--${decided} must be left out, as --schedule auto chooses it`;
   ensure(!decided, "choose a schedule", must, `${given[decided || "order"]}`);
+  refuseUnused(given, flags, isRecord);
+  return names;
 }
 
 /** Flags with the tokenizer that was found; no path is remembered among them. */

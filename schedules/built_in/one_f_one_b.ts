@@ -20,6 +20,90 @@ import {
   slicesIn,
 } from "../define.ts";
 
+/** Forwards of worker s before its first backward: D-1-s, and the other slices of the first. */
+function warmUpOf(worker: number, options: ScheduleOptions, slices: number): number {
+  const { workers, microBatches } = options;
+  return Math.min(microBatches * slices, workers - 1 - worker + slices - 1);
+}
+
+/** The order of a worker: the forwards of its warm-up, then pairs of F and B, then backwards. */
+export function oneFOneBOrder(worker: number, options: ScheduleOptions, slices = 1) {
+  const warmUp = warmUpOf(worker, options, slices);
+  return inTurn(options.microBatches * slices, warmUp, makerOf(worker, slices));
+}
+
+/** Defines a schedule in the order of 1F1B. */
+const defineOneFOneB = (definition: Omit<ScheduleRule, "closedForm" | "place" | "order">) =>
+  defineSchedule({
+    ...definition,
+    // For any tF, tB, D and N, if all slices of a micro-batch take the same time: without slices, the
+    // time of GPipe with min(N, D - s) activations on worker s.
+    closedForm(options, { forward, backward }) {
+      const { workers, microBatches } = options, slices = slicesIn(definition, options);
+      return formOf(workers, {
+        idle: (workers - 1) * (forward + backward) / slices,
+        peak: (s) => Math.min(microBatches * slices, warmUpOf(s, options, slices) + 1) / slices,
+        weights: (s) => definition.weightVersions?.(s, options) ?? 1,
+      });
+    },
+    place: (options) => ({ ...linear(options), slices: slicesIn(definition, options) }),
+    order: (worker, options) => oneFOneBOrder(worker, options, slicesIn(definition, options)),
+  });
+
+/**
+ * 1F1B: the order of PipeDream with a flush at the end of the step (Narayanan et al. 2021,
+ * "Memory-Efficient Pipeline-Parallel DNN Training", section 3.2). DAPPLE (Fan et al. 2021, "DAPPLE: A
+ * Pipelined Data Parallel Approach for Training Large Models", section 3) found the same order by
+ * scheduling backwards early.
+ */
+export const oneFOneB = defineOneFOneB({
+  name: "1f1b",
+  aliases: ["dapple"],
+  reads: [],
+  summary: "one forward, one backward in turn; D - s activations on worker s",
+});
+
+/**
+ * Seq1F1B (Sun et al. 2024, "Seq1F1B: Efficient Sequence-Level Pipeline Parallelism for Large Language
+ * Model Training", section 3.2): the unit of 1F1B is a slice of a micro-batch's sequence. Forwards of
+ * slices run first slice first, backwards last slice first.
+ */
+export const seq1f1b = defineOneFOneB({
+  name: "seq1f1b",
+  reads: ["slices"],
+  summary: "1f1b over slices of the sequence: shorter bubbles, fewer activations",
+});
+
+/**
+ * PipeDream (Narayanan et al. 2019, "PipeDream: Generalized Pipeline Parallelism for DNN Training",
+ * sections 3.2 and 3.3): an optimizer step after every backward. A forward uses the newest weights;
+ * its backward uses the same version, which is kept until then.
+ */
+export const pipeDream = defineOneFOneB({
+  name: "pipedream",
+  reads: [],
+  summary: "asynchronous: no flush, an update for each micro-batch, D - s weight versions",
+  updates: "every-backward",
+  // Time and activations are those of a step that starts with an empty pipeline and drains it, such
+  // as before a checkpoint. Between two drains there is no idle time, and worker s keeps a version of
+  // its weights for each of the D - s micro-batches in flight.
+  weightVersions: (worker, { workers }) => workers - worker,
+});
+
+/**
+ * PipeDream-2BW (Narayanan et al. 2021, "Memory-Efficient Pipeline-Parallel DNN Training", section
+ * 3.1): an optimizer step for every N >= D micro-batches, from gradients that are one step old; two
+ * versions of the weights are enough.
+ */
+export const pipeDream2bw = defineOneFOneB({
+  name: "pipedream-2bw",
+  reads: [],
+  summary: "asynchronous: no flush, an update for N micro-batches, two weight versions",
+  updates: "double-buffered",
+  weightVersions: () => 2,
+  check: requireFull,
+});
+
 /** The number of rounds: whole groups with one for each worker; 1 if there are fewer. */
 function roundsOf(workers: number, count: number): number {
   return Math.max(1, Math.floor(count / workers));
@@ -133,88 +217,4 @@ export const slimPipe = defineChunked({
   reads: ["chunks", "slices"],
   summary:
     "interleaved over slices of the sequence: little more than one micro-batch's activations",
-});
-
-/** Forwards of worker s before its first backward: D-1-s, and the other slices of the first. */
-function warmUpOf(worker: number, options: ScheduleOptions, slices: number): number {
-  const { workers, microBatches } = options;
-  return Math.min(microBatches * slices, workers - 1 - worker + slices - 1);
-}
-
-/** The order of a worker: the forwards of its warm-up, then pairs of F and B, then backwards. */
-export function oneFOneBOrder(worker: number, options: ScheduleOptions, slices = 1) {
-  const warmUp = warmUpOf(worker, options, slices);
-  return inTurn(options.microBatches * slices, warmUp, makerOf(worker, slices));
-}
-
-/** Defines a schedule in the order of 1F1B. */
-const defineOneFOneB = (definition: Omit<ScheduleRule, "closedForm" | "place" | "order">) =>
-  defineSchedule({
-    ...definition,
-    // For any tF, tB, D and N, if all slices of a micro-batch take the same time: without slices, the
-    // time of GPipe with min(N, D - s) activations on worker s.
-    closedForm(options, { forward, backward }) {
-      const { workers, microBatches } = options, slices = slicesIn(definition, options);
-      return formOf(workers, {
-        idle: (workers - 1) * (forward + backward) / slices,
-        peak: (s) => Math.min(microBatches * slices, warmUpOf(s, options, slices) + 1) / slices,
-        weights: (s) => definition.weightVersions?.(s, options) ?? 1,
-      });
-    },
-    place: (options) => ({ ...linear(options), slices: slicesIn(definition, options) }),
-    order: (worker, options) => oneFOneBOrder(worker, options, slicesIn(definition, options)),
-  });
-
-/**
- * 1F1B: the order of PipeDream with a flush at the end of the step (Narayanan et al. 2021,
- * "Memory-Efficient Pipeline-Parallel DNN Training", section 3.2). DAPPLE (Fan et al. 2021, "DAPPLE: A
- * Pipelined Data Parallel Approach for Training Large Models", section 3) found the same order by
- * scheduling backwards early.
- */
-export const oneFOneB = defineOneFOneB({
-  name: "1f1b",
-  aliases: ["dapple"],
-  reads: [],
-  summary: "one forward, one backward in turn; D - s activations on worker s",
-});
-
-/**
- * Seq1F1B (Sun et al. 2024, "Seq1F1B: Efficient Sequence-Level Pipeline Parallelism for Large Language
- * Model Training", section 3.2): the unit of 1F1B is a slice of a micro-batch's sequence. Forwards of
- * slices run first slice first, backwards last slice first.
- */
-export const seq1f1b = defineOneFOneB({
-  name: "seq1f1b",
-  reads: ["slices"],
-  summary: "1f1b over slices of the sequence: shorter bubbles, fewer activations",
-});
-
-/**
- * PipeDream (Narayanan et al. 2019, "PipeDream: Generalized Pipeline Parallelism for DNN Training",
- * sections 3.2 and 3.3): an optimizer step after every backward. A forward uses the newest weights;
- * its backward uses the same version, which is kept until then.
- */
-export const pipeDream = defineOneFOneB({
-  name: "pipedream",
-  reads: [],
-  summary: "asynchronous: no flush, an update for each micro-batch, D - s weight versions",
-  updates: "every-backward",
-  // Time and activations are those of a step that starts with an empty pipeline and drains it, such
-  // as before a checkpoint. Between two drains there is no idle time, and worker s keeps a version of
-  // its weights for each of the D - s micro-batches in flight.
-  weightVersions: (worker, { workers }) => workers - worker,
-});
-
-/**
- * PipeDream-2BW (Narayanan et al. 2021, "Memory-Efficient Pipeline-Parallel DNN Training", section
- * 3.1): an optimizer step for every N >= D micro-batches, from gradients that are one step old; two
- * versions of the weights are enough.
- */
-export const pipeDream2bw = defineOneFOneB({
-  name: "pipedream-2bw",
-  reads: [],
-  summary: "asynchronous: no flush, an update for N micro-batches, two weight versions",
-  updates: "double-buffered",
-  weightVersions: () => 2,
-  check: requireFull,
 });

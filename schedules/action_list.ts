@@ -133,13 +133,6 @@ export class ActionList implements Iterable<Action> {
     return this.#unpack(this.startOf(index), this.startOf(index + 1));
   }
 
-  /** The parts of a kind, in order. */
-  *partsOf(kind: number): IterableIterator<PackedPart> {
-    for (let part = 0; part < this.partCount; part++) {
-      if (this.kindAt(part) === kind) yield partAt(this, part);
-    }
-  }
-
   /** The actions in order. */
   *[Symbol.iterator](): IterableIterator<Action> {
     for (let i = 0, n = this.length; i < n; i++) yield this.at(i)!;
@@ -481,4 +474,11 @@ function checkLosses(rows: readonly (readonly Action[])[]): void {
   if (late < 0) return;
   const received = `${formatAction(losses[late]!)} as number ${late}`;
   throw refusal(WRITE, "the last stage must take micro-batches in order", received);
+}
+
+/** The parts of a kind in a list, in order. */
+export function* partsOf(list: ActionList, kind: number): IterableIterator<PackedPart> {
+  for (let part = 0; part < list.partCount; part++) {
+    if (list.kindAt(part) === kind) yield partAt(list, part);
+  }
 }

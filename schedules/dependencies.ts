@@ -1,7 +1,7 @@
 /** The dependencies of a step: the inputs and outputs of each action, and its possible successors. */
 
 import { type Action, cutInto, formatAction, type Part, WHOLE } from "./action.ts";
-import { type ActionList, halvesOf, KIND } from "./action_list.ts";
+import { type ActionList, halvesOf, KIND, partsOf } from "./action_list.ts";
 import {
   leaving,
   type SkipEdge,
@@ -101,7 +101,7 @@ export class Dependencies {
   #recomputed(lists: readonly ActionList[]): Uint8Array | undefined {
     let recomputes: Uint8Array | undefined;
     for (const list of lists) {
-      for (const { stage, microBatch, index, count } of list.partsOf(KIND.R)) {
+      for (const { stage, microBatch, index, count } of partsOf(list, KIND.R)) {
         const first = this.cellOf(stage, microBatch, index), end = first + this.#cellsOf(count);
         (recomputes ??= new Uint8Array(this.#cells)).fill(1, first, end);
       }

@@ -3,7 +3,7 @@
  * from action lists, the lists determine the placement.
  */
 
-import { ActionList, KIND } from "./action_list.ts";
+import { ActionList, KIND, partsOf } from "./action_list.ts";
 import { assertInput, refusal } from "./errors.ts";
 import { listPolicies, type ListPolicy, type StepPolicy } from "./policies.ts";
 import { checkEdges, type SkipEdge } from "./skip_edges.ts";
@@ -252,7 +252,7 @@ export function withPolicy(
 /** Returns true if workers run backwards for the input and for the weights as two actions. */
 export function splitsBackward({ lists = [], listPolicy, weightBacklog }: Schedule): boolean {
   if ((listPolicy?.weightBacklog ?? weightBacklog ?? 0) > 0) return true;
-  return lists.some((list) => !list.partsOf(KIND.W).next().done);
+  return lists.some((list) => !partsOf(list, KIND.W).next().done);
 }
 
 /** Returns the schedule with a policy for its lists. */
@@ -348,7 +348,7 @@ function forwardHosts(
   { stages, microBatches, slices }: ReturnType<typeof sizeOf>,
 ): Int32Array[] {
   let forwards = 0;
-  for (const list of lists) for (const _ of list.partsOf(KIND.F)) forwards++;
+  for (const list of lists) for (const _ of partsOf(list, KIND.F)) forwards++;
   const cannot = `place the schedule ${name}`, all = stages * microBatches * slices;
   const of = `each of ${stages} stages${slices > 1 ? ` and ${slices} slices` : ""}`;
   const must = `each of ${microBatches} micro-batches must have a forward of ${of}, ${all} in all`;
@@ -358,7 +358,7 @@ function forwardHosts(
     throw refusal(cannot, `${stage}F${microBatch} must be on exactly one list`, received);
   };
   lists.forEach((list, worker) => {
-    for (const { stage, microBatch } of list.partsOf(KIND.F)) {
+    for (const { stage, microBatch } of partsOf(list, KIND.F)) {
       const path = hosts[microBatch]!, known = path[stage]!;
       if (known >= 0 && (known !== worker || slices === 1)) {
         const twice = `it twice on the list of worker ${worker}`;

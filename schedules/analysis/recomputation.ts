@@ -1,13 +1,13 @@
 /** Recomputation as an action: the stages that recompute, and schedules with R added. */
 
 import { type Action, formatAction, parts, R } from "../action.ts";
-import { KIND } from "../action_list.ts";
+import { KIND, partsOf } from "../action_list.ts";
 import { assertInput, refusal } from "../errors.ts";
 import { type ListedSchedule, type Schedule, withOrders } from "../schedule.ts";
 
 /** The stages that have an R. */
 export function recomputedStages({ lists = [] }: Schedule): Set<number> {
-  return new Set(lists.flatMap((list) => Array.from(list.partsOf(KIND.R), ({ stage }) => stage)));
+  return new Set(lists.flatMap((list) => Array.from(partsOf(list, KIND.R), ({ stage }) => stage)));
 }
 
 /** The plain actions of all workers, each with the next one of the same copy of its stage, if any. */

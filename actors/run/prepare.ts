@@ -403,10 +403,12 @@ function compileServable(options: FilledOptions, schedule: Schedule): CompiledRu
  * @throws {RangeError} with the first option that prevents a requested move.
  */
 function canMove(schedule: Schedule, options: FilledOptions): boolean {
-  const { failover, replicas, buddy, minWorkers = 1 } = options;
+  const { failover, runtime, replicas, buddy, minWorkers = 1 } = options;
   const workers = replicas * schedule.workers, must = `minWorkers must be at most ${workers}`;
   assertInput(minWorkers <= workers, "train", must, minWorkers);
   if (buddy) assertMirrorable(schedule, options);
+  // The same flags serve a serial run, with which others are compared.
+  if (runtime === "serial") return false;
   const reason = movingRefusal(schedule, options), isAsked = failover === "resize" || buddy;
   if (isAsked && reason !== undefined) throw new RangeError(reason);
   const isUseful = isAsked || replicas * pipelineCount(schedule) > 1;
@@ -437,7 +439,6 @@ function movingRefusal(
 ): string | undefined {
   const refuse = (must: string, received: string) =>
     `Cannot move a run to other workers: ${must}, received ${received}`;
-  if (runtime === "serial") return refuse("the runtime must have actors", runtime);
   if (runtime === "mpi") return refuse("the runtime must not be mpi, whose jobs restart", runtime);
   if (reduce !== "deterministic") {
     return refuse("reduce must be deterministic: other sums depend on the workers", reduce);

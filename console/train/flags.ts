@@ -174,12 +174,10 @@ export function refuseUnread(
   ensure(flag === undefined, cannot, must, given[flag!]);
 }
 
-/** Flags that have no effect unless another flag is given, or has one of the values. */
-const NEEDED: readonly (readonly [flags: readonly string[], by: string, values?: string[]])[] = [
-  [Object.keys(flagsOfOptions(TRAIN.nats.fields)), "runtime", ["nats"]],
-  [Object.keys(flagsOfOptions(TRAIN.mpi.fields)), "runtime", ["mpi"]],
-  [["isolation"], "runtime", ["workers"]],
-  [["emulate-link"], "runtime", ["workers", "local", "mpi", "nats"]],
+/** Flags that have no effect unless another flag is given, or has a value. */
+const NEEDED: readonly (readonly [flags: readonly string[], by: string, value?: string])[] = [
+  [Object.keys(flagsOfOptions(TRAIN.nats.fields)), "runtime", "nats"],
+  [Object.keys(flagsOfOptions(TRAIN.mpi.fields)), "runtime", "mpi"],
   [["journal-messages", "journal-full"], "journal"],
   [["trace-steps"], "trace"],
   [["dashboard-port", "dashboard-stay"], "dashboard"],
@@ -200,11 +198,11 @@ export function refuseUnused(
 ): void {
   const all: Readonly<Record<string, unknown>> = { runtime: TRAIN.runtime.default, ...said };
   const isOn = (name: string) => all[name] !== undefined && all[name] !== false;
-  for (const [flags, by, values] of NEEDED) {
+  for (const [flags, by, value] of NEEDED) {
     const mayRest = isRecord || by in typed;
     const unused = flags.find((name) => isOn(name) && (name in typed || !mayRest));
-    const isMet = values?.includes(String(all[by])) ?? isOn(by);
-    const must = `--${by} must be ${values?.join(" or ") ?? "given"}`;
+    const isMet = value === undefined ? isOn(by) : all[by] === value;
+    const must = `--${by} must be ${value ?? "given"}`;
     ensure(isMet || unused === undefined, `use --${unused}`, must, all[by], RangeError);
   }
 }

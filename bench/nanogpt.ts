@@ -86,16 +86,7 @@ async function openTask({ steps, layers, microBatch, warmup }: Settings): Promis
   return { workload, microBatches: 1, batches, heldOut, rates, ...how };
 }
 
-/** A program that trains. */
-interface Trainer extends AsyncDisposable {
-  readonly note: string;
-  /** Takes the next step. */
-  readonly step: () => Promise<{ readonly ms: number; readonly loss: number }>;
-  /** Returns the mean loss of the held-out tokens, every {@linkcode EVERY} steps. */
-  readonly evaluate: () => Promise<number>;
-}
-
-async function openTroupe(task: Task, precision: TorchPrecision = "fp32"): Promise<Trainer> {
+async function openTroupe(task: Task, precision: TorchPrecision = "fp32") {
   const { workload, batches, heldOut, rates } = task;
   const events = train({
     model: benchModel(workload),
@@ -122,10 +113,12 @@ async function openTroupe(task: Task, precision: TorchPrecision = "fp32"): Promi
   await until("plan");
   return {
     note: `native, ${precision}, one worker, local, one thread`,
+    /** Takes the next step. */
     async step() {
       const start = performance.now(), { loss } = await until("step");
       return { ms: performance.now() - start, loss };
     },
+    /** Returns the mean loss of the held-out tokens, every {@linkcode EVERY} steps. */
     evaluate: async () => (await until("evaluation")).loss,
     [Symbol.asyncDispose]: async () => void await events.return(),
   };

@@ -287,16 +287,6 @@ const PYTHONS = ["python3", "/usr/bin/python3"] as const;
 /** Threads of its libraries spin before they sleep: OpenBLAS for 2²⁶ cycles. */
 const WAKE_MS = 50;
 
-/** A running PyTorch program. */
-export interface Torch extends Peer {
-  /** Returns the mean loss of the held-out tokens. */
-  readonly evaluate: () => Promise<number>;
-  /** Version, threads, precision, and which kernels compute FP32 products. */
-  readonly title: string;
-  /** The title, and the fastest alternatives, which it uses. */
-  readonly note: string;
-}
-
 /** Returns whether a program can import PyTorch. */
 async function hasTorch(python: string): Promise<boolean> {
   try {
@@ -340,7 +330,7 @@ export async function openTorch(
   threads: number,
   task: PeerTask,
   precision: TorchPrecision = "fp32",
-): Promise<Torch> {
+) {
   const python = await findTorch(), core = await openblasCore();
   const program = await openProgram(
     {
@@ -360,13 +350,16 @@ export async function openTorch(
   const kernels = `OPENBLAS_CORETYPE=${core ?? "unset"}`;
   const title = `PyTorch ${version}, ${precision}, threads: ${taken}, ${kernels}`;
   return {
+    /** Version, threads, precision, and which kernels compute FP32 products. */
     title,
+    /** The title, and the fastest alternatives, which it uses. */
     note: [title, ...Object.entries(ways).map(([what, way]) => `${what}: ${way}`)].join("; "),
     async step() {
       const step = await program.ask<PeerStep>("step");
       if (threads > 1) await delay(WAKE_MS); // frees the cores for the next case
       return step;
     },
+    /** Returns the mean loss of the held-out tokens. */
     evaluate: async () => (await program.ask<{ loss: number }>("evaluate")).loss,
     [Symbol.asyncDispose]: () => program[Symbol.asyncDispose](),
   };

@@ -24,7 +24,7 @@ import {
 } from "../kernels/mod.ts";
 import { cutIntoStages } from "../kernels/compile/layout.ts";
 import type { MessageArray, StageValues } from "../kernels/devices/device.ts";
-import { openStage, type Stage } from "../kernels/stage/stage.ts";
+import { openStage } from "../kernels/stage/stage.ts";
 import { splitsBackward } from "../schedules/internal.ts";
 import { analyze, createSchedule, type Schedule } from "../schedules/mod.ts";
 import { type Row, rowMaker, valueRow } from "./report.ts";
@@ -64,31 +64,23 @@ const mapTimes = <T>({ F, B, I, W }: Readonly<Record<Kind, T>>, to: (times: T) =
   { F: to(F), B: to(B), I: to(I), W: to(W) }
 );
 
-/** A stage with its input, so that it can run alone. */
-interface Boundary {
-  readonly stage: Stage;
-  /** Output of the previous stage. */
-  readonly input: StageValues | undefined;
-  /** A gradient with the length of the output. */
-  readonly gradient: MessageArray;
-}
-
-/** Opens the stages and sends one micro-batch through them. */
+/** Opens the stages with their inputs, so that each can run alone: one micro-batch goes through them. */
 async function openStages(
   device: Device,
   schedule: Schedule,
   workload: Workload,
   fields: Batch,
-): Promise<Boundary[]> {
+) {
   const model = compileModel(benchModel(workload), "none"), weights = firstWeights(workload);
   const backward = splitsBackward(schedule) ? "split" : "whole";
-  const boundaries: Boundary[] = [];
+  const boundaries = [];
   let input: StageValues | undefined;
   for (const program of cutIntoStages(model, schedule.stages)) {
     const stage = await openStage(device, program, { optimizer: ADAMW_DEFAULTS, backward });
     stage.load({ weights, moments: new Map() });
     const { output } = await stage.forward(0, input, fields);
     stage.drop(0);
+    // A gradient has the length of the output.
     boundaries.push({ stage, input, gradient: new Float32Array((output as MessageArray).length) });
     input = output;
   }

@@ -20,16 +20,8 @@ export async function answer(
   }
 }
 
-/** A program that answers questions. */
-export interface Conversation {
-  /** Returns the answer. @throws {Error} if the program has ended. */
-  ask<T>(question: string): Promise<T>;
-  /** Ends the program. */
-  close(): Promise<void>;
-}
-
 /** Starts a module of this folder as a program that answers questions. */
-export const startProgram = (module: string, ...args: readonly string[]): Conversation =>
+export const startProgram = (module: string, ...args: readonly string[]) =>
   talkTo(
     new Deno.Command(Deno.execPath(), {
       args: ["run", "-A", "--no-check", new URL(module, import.meta.url).href, ...args],
@@ -39,15 +31,17 @@ export const startProgram = (module: string, ...args: readonly string[]): Conver
   );
 
 /** Opens a conversation with a program whose standard input and output are piped. */
-export function talkTo(child: Deno.ChildProcess): Conversation {
+export function talkTo(child: Deno.ChildProcess) {
   const writer = child.stdin.getWriter(), lines = linesOf(child.stdout);
   return {
+    /** Returns the answer. @throws {Error} if the program has ended. */
     async ask<T>(question: string) {
       await writer.write(new TextEncoder().encode(`${question}\n`)).catch(() => {});
       const { value } = await lines.next();
       if (value === undefined) throw new Error(`the program has ended at "${question}"`);
       return JSON.parse(value) as T;
     },
+    /** Ends the program. */
     async close() {
       await writer.close().catch(() => {});
       await child.status;

@@ -90,11 +90,7 @@ export async function openProduct(device: Device, size: number, dtype: "f32" | "
 }
 
 /** The median of some rounds, with the lowest and the highest. */
-export interface Spread {
-  readonly median: number;
-  readonly low: number;
-  readonly high: number;
-}
+export type Spread = ReturnType<typeof spread>;
 
 /** One run of every case. */
 export interface Round<Name extends string> {
@@ -165,7 +161,7 @@ export async function interleave<Name extends string>(
 }
 
 /** Returns the spread of some figures. */
-export function spread(values: readonly number[]): Spread {
+export function spread(values: readonly number[]) {
   if (values.length === 0) throw new RangeError("Cannot take a median: there must be a round");
   const sorted = values.toSorted((a, b) => a - b), middle = (sorted.length - 1) / 2;
   const median = (sorted[Math.floor(middle)]! + sorted[Math.ceil(middle)]!) / 2;

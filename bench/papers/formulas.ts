@@ -135,20 +135,8 @@ interface ChimeraStep {
   readonly allReduceMs: number;
 }
 
-/** Terms of Eq. 1, in milliseconds. */
-interface ChimeraStepTime {
-  /** T: the sum. */
-  readonly totalMs: number;
-  /** F_t·C_f + B_t·C_b. */
-  readonly computeMs: number;
-  /** Comm_p2p·(C_f + C_b). */
-  readonly messagesMs: number;
-  /** The maximum of Comm_unoverlapped(i) over all workers. */
-  readonly unoverlappedMs: number;
-}
-
 /**
- * Milliseconds of one step by Eq. 1:
+ * Milliseconds of one step by Eq. 1, as a sum and its three terms:
  * T = (F_t + Comm_p2p)·C_f + (B_t + Comm_p2p)·C_b + max Comm_unoverlapped(i).
  *
  * @throws {RangeError} if the schedule deadlocks.
@@ -167,7 +155,7 @@ interface ChimeraStepTime {
  * });
  * ```
  */
-export function chimeraStep(step: ChimeraStep): ChimeraStepTime {
+export function chimeraStep(step: ChimeraStep) {
   const { schedule, forwardMs, backward = 2, messageMs, allReduceMs } = step;
   const { forwards, backwards } = criticalPath(schedule, backward);
   const computeMs = forwardMs * (forwards + backward * backwards);

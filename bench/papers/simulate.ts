@@ -32,12 +32,7 @@ export interface Plan {
 }
 
 /** A simulated step. */
-export interface Step {
-  readonly plan: Plan;
-  readonly stepMs: number;
-  /** Samples per second of all replicas. */
-  readonly samplesPerSecond: number;
-}
+export type Step = NonNullable<ReturnType<typeof simulatePlan>>;
 
 /** Returns milliseconds of floating-point operations on a micro-batch of `tokens`. */
 function computeMs(machine: Machine, flops: number, tokens: number): number {
@@ -137,7 +132,7 @@ export function stepModel(plan: Plan, schedule: Schedule): StepModel {
 export function simulatePlan(
   plan: Plan,
   { ignoresMemory = false, withoutReduce = false } = {},
-): Step | undefined {
+) {
   const { system, options, width, microBatch, machine } = plan;
   const { microBatches, workers } = options;
   const runOf = (microBatches: number) => {
@@ -156,6 +151,7 @@ export function simulatePlan(
       stepMs += Math.max(...stagesOf(plan, workers).map((stage) => reduceMs(plan, stage)));
     }
   }
+  // Samples of all replicas.
   return { plan, stepMs, samplesPerSecond: 1000 * width * microBatches * microBatch / stepMs };
 }
 
@@ -223,19 +219,15 @@ const powers = (most: number): number[] =>
   Array.from({ length: Math.floor(Math.log2(most)) + 1 }, (_, i) => 2 ** i);
 
 /** A plan by Eq. 1 of Chimera's paper and by the simulator. */
-export interface Equation1 {
-  readonly plan: Plan;
-  readonly analyticMs: number;
-  readonly simulatedMs: number;
-}
+export type Equation1 = ReturnType<typeof compareEquation1>[number];
 
 /**
  * Compares Eq. 1 with the simulator for all depths of Chimera on Piz Daint, with the largest
  * micro-batch that fits (section 3.4), with recomputation where nothing fits without.
  */
-export function compareEquation1(name: string, workers: number, batch: number): Equation1[] {
+export function compareEquation1(name: string, workers: number, batch: number) {
   const machine = machineOf("daint"), model = MODELS[name]!, system = SYSTEMS["Chimera"]!;
-  const largest = (depth: number, recomputes: boolean): Equation1 | undefined => {
+  const largest = (depth: number, recomputes: boolean) => {
     const width = workers / depth;
     for (let microBatch = batch / width; microBatch >= 1; microBatch /= 2) {
       const options = { workers: depth, microBatches: batch / (width * microBatch) };

@@ -107,10 +107,7 @@ export function choiceOf(
 const scenarioOf = (jitter: number): string => jitter === 0 ? "none" : `above:${jitter}`;
 
 /** Flags in place of `--schedule auto`, and the reason. */
-export interface ScheduleChoice {
-  readonly flags: Readonly<Record<string, string | number>>;
-  readonly told: string;
-}
+export type ScheduleChoice = ReturnType<typeof rankSchedules>[number];
 
 /**
  * Ranks the schedules that `--schedule auto` tries, the shortest simulated step first. The result
@@ -120,7 +117,7 @@ export function rankSchedules(
   { jitter = ASSUMED.jitter, profile }: AutoFlags,
   size: Pick<ScheduleOptions, "workers" | "microBatches">,
   costs: Costs,
-): ScheduleChoice[] {
+) {
   const trials = tryCandidates(scheduleCandidates(size), size, {
     costs: costsWith(profile, costs),
     scenarios: [scenarioOf(jitter)],
@@ -130,14 +127,14 @@ export function rankSchedules(
     const { listed = "message-driven", options, mean, count, send, scenario } = trial;
     const { order, chunks, activationLimit } = options ?? {};
     const own = { order, chunks, "activation-limit": activationLimit };
-    const flags = given({ schedule: listed, ...own }) as ScheduleChoice["flags"];
+    const flags: Readonly<Record<string, string | number>> = given({ schedule: listed, ...own });
     const shown = Object.entries(flags).map(([name, value]) => `--${name} ${value}`).join(" ");
     const [fastest, usual] = [mean, known!.mean].map((one) => one.toFixed(1));
     const told =
       `${shown}: the fastest of ${trials.length} candidates that the model and the memory allow; ` +
       `its simulated step takes ${fastest} (1f1b: ${usual}), the mean of ${count} draws with ` +
       `${by}, ${scenario} and messages of ${send}`;
-    return { flags: { ...flags, jitter }, told };
+    return { flags: { ...flags, jitter } as typeof flags, told };
   });
 }
 

@@ -123,23 +123,13 @@ interface JobOptions {
 }
 
 /** The end of one try of a job. */
-export interface JobEnd {
-  /** The exit code of the launcher. */
-  readonly code: number;
-  readonly death: Death | undefined;
-  /** The stall because of which the job was stopped; undefined if it did not stall. */
-  readonly stalled: string | undefined;
-  /** The last sign of each rank that sent one. */
-  readonly ranks: ReadonlyMap<number, Liveness>;
-  /** The error of writing the job's output, after which the job was asked to stop. */
-  readonly unheard: unknown;
-}
+export type JobEnd = Awaited<ReturnType<typeof runJob>>;
 
 /** Milliseconds that a launcher has to stop its ranks before it is killed. */
 const GRACE_MS = 5000;
 
 /** Runs one try of a job to its end. */
-async function runJob(options: JobOptions): Promise<JobEnd> {
+async function runJob(options: JobOptions) {
   const { line: { env, words: [command, ...args] }, launch, isTrain, signal, filters } = options;
   const child = new Deno.Command(command!, {
     args,
@@ -173,6 +163,7 @@ async function runJob(options: JobOptions): Promise<JobEnd> {
   };
   if (signal.aborted) askToEnd();
   signal.addEventListener("abort", askToEnd);
+  /** The error of writing the job's output, after which the job was asked to stop. */
   let unheard: unknown;
   const lose = (error: unknown) => {
     unheard ??= error;
@@ -183,7 +174,7 @@ async function runJob(options: JobOptions): Promise<JobEnd> {
     passOn(child.stdout, Deno.stdout, filters.stdout, streams),
     passOn(child.stderr, Deno.stderr, filters.stderr, { ...streams, hear: watch.hear }),
   ]);
-  const { code, signal: killed } = await child.status;
+  const { code, signal: killed } = await child.status; // of the launcher
   clearTimeout(killing);
   globalThis.removeEventListener("unload", killAtOnce);
   signal.removeEventListener("abort", askToEnd);
@@ -193,7 +184,7 @@ async function runJob(options: JobOptions): Promise<JobEnd> {
   await read;
   clearTimeout(timer);
   input.close().catch(() => {});
-  const death = filters.stdout.death ?? filters.stderr.death ??
+  const death: Death | undefined = filters.stdout.death ?? filters.stderr.death ??
     (killed === null ? undefined : { signal: killed });
   return { code, death, stalled: watch.stalled, ranks: watch.ranks, unheard };
 }

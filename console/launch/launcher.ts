@@ -373,23 +373,14 @@ async function versionOf(command: string): Promise<string | undefined> {
 }
 
 /** Starts the ranks of a job. */
-export interface Launcher {
-  /** The MPI of the ranks. */
-  readonly mpi: MpiName;
-  /** Name and version of the program. */
-  readonly version: string;
-  /** Returns the command line for a job. */
-  line(job: RankCommand): CommandLine;
-  /** Returns filters that find the launcher's own reports in the output of a job. */
-  filters(): { readonly stdout: LineFilter; readonly stderr: LineFilter };
-}
+export type Launcher = Awaited<ReturnType<typeof findLauncher>>;
 
 /**
  * Finds the launcher that the flags ask for.
  *
  * @throws {TypeError} when it is not installed.
  */
-export async function findLauncher(flags: LaunchFlags): Promise<Launcher> {
+export async function findLauncher(flags: LaunchFlags) {
   const isInSlurm = Deno.env.has("SLURM_JOB_ID") && flags.hosts === undefined;
   const isSlurm = flags.slurm || (flags.launcher ?? (isInSlurm ? "srun" : "mpirun")) === "srun";
   if (isSlurm) {
@@ -398,14 +389,18 @@ export async function findLauncher(flags: LaunchFlags): Promise<Launcher> {
     ensure(isThere, "launch", "srun of Slurm must be installed");
     const mpi = flags.mpi ?? (await findMpi(undefined)).name;
     return {
+      /** The MPI of the ranks. */
       mpi,
+      /** Name and version of the program. */
       version: "srun",
-      line: (job) => srunLine(MPIS[mpi].pmi, job),
+      /** Returns the command line for a job. */
+      line: (job: RankCommand) => srunLine(MPIS[mpi].pmi, job),
+      /** Returns filters that find the launcher's own reports in the output of a job. */
       filters: () => ({ stdout: openFilter(), stderr: srunErrors() }),
     };
   }
   const { name: mpi, command, version } = await findMpi(flags.mpi), { line, filters } = MPIS[mpi];
-  return { mpi, version, line: (job) => line(command, job), filters };
+  return { mpi, version, line: (job: RankCommand) => line(command, job), filters };
 }
 
 /** The job of a Slurm script. */

@@ -16,6 +16,7 @@ import type { TracedAction } from "../../actors/pipeline/step.ts";
 import type { Metrics } from "../../actors/options/train_options.ts";
 import { type Gap, readStep, type Span, type StepTimeline } from "../../actors/run/timeline.ts";
 import type { TracedRun } from "../../actors/planner/predict.ts";
+import type { readStepRange } from "../../actors/options/limits.ts";
 import { assertInput } from "../../kernels/internal.ts";
 import { realClock } from "../../actors/runtime/world.ts";
 import { type Analysis, formatAction, liveActivations } from "../../schedules/mod.ts";
@@ -266,12 +267,6 @@ function curvesOf(facts: TraceFacts, analysis: Analysis): ChromeEvent[] {
   );
 }
 
-/** Range of traced steps, inclusive. */
-interface StepRange {
-  readonly first: number;
-  readonly last: number;
-}
-
 type StepEvent = Extract<TrainEvent, { type: "step" | "skip" }>;
 
 function factsOf(
@@ -319,8 +314,8 @@ function supervisedStep(event: StepEvent, ts: number, end: number): ChromeEvent[
 export interface TraceFileOptions {
   /** Path of the file, whose content is replaced. */
   readonly path: string;
-  /** Range of traced steps. Default: all, up to the maximum size. */
-  readonly steps?: StepRange | undefined;
+  /** Range of traced steps, inclusive. Default: all, up to the maximum size. */
+  readonly steps?: ReturnType<typeof readStepRange>;
   /** Samples of a micro-batch. */
   readonly microBatch?: number | undefined;
   /** Maximum bytes of the file. Default {@linkcode TRACE_BYTES}. */

@@ -26,25 +26,19 @@ interface ProcessMemory {
 }
 
 /** Resident memory of a run. */
-interface ResidentMemory {
-  /** Resident bytes of all processes now. */
-  readonly rssBytes: number;
-  /** Largest sampled sum of the resident bytes. */
-  readonly peakRssBytes: number;
-  /** All processes seen, this one first. */
-  readonly processes: readonly ProcessMemory[];
-}
+type ResidentMemory = ReturnType<ReturnType<typeof watchResident>["look"]>;
 
 const EVERY_MS = 200;
 
 /** Starts to sample until disposed. Does not keep the program running. */
 export function watchResident() {
   const seen = new Map<number, ProcessMemory>();
-  let rssBytes = 0, peakRssBytes = 0;
-  const look = (): ResidentMemory => {
-    const found = processesFrom(Deno.pid);
+  /** Largest sampled sum of the resident bytes. */
+  let peakRssBytes = 0;
+  /** Returns the resident bytes now, and all processes seen, this one first. */
+  const look = () => {
+    const found = processesFrom(Deno.pid), rssBytes = totalOf(found);
     for (const one of found) seen.set(one.pid, one);
-    rssBytes = totalOf(found);
     peakRssBytes = Math.max(peakRssBytes, rssBytes);
     return { rssBytes, peakRssBytes, processes: [...seen.values()] };
   };

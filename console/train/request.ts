@@ -9,7 +9,6 @@ import { DECODERS } from "../../actors/checkpoints/hugging_face.ts";
 import { goesOnIn, real } from "../../actors/checkpoints/lock.ts";
 import type { Checkpoint } from "../../actors/checkpoints/format.ts";
 import { locateCheckpoint } from "../../actors/checkpoints/read.ts";
-import type { TensorSource } from "../../actors/checkpoints/tensors.ts";
 import { readAdapterConfig } from "../../actors/checkpoints/peft.ts";
 import { checkSizes, formatLora } from "../../actors/options/limits.ts";
 import { assertInput, inputFileProblem } from "../../kernels/internal.ts";
@@ -23,7 +22,7 @@ import {
   type ScheduleChoice,
   scheduleOf,
 } from "../commands/schedule_flags.ts";
-import { TOKENIZER_FILE, type TokenizerFile } from "../commands/trained.ts";
+import { TOKENIZER_FILE } from "../commands/trained.ts";
 import { currentName, DASHBOARD_FLAGS, withDefaults } from "../flag.ts";
 import {
   type ConfigFile,
@@ -43,12 +42,9 @@ import type { KeptComponents } from "../../actors/run_folder/metrics_file.ts";
 import { ensure, inOneLine, printError, quoted } from "../terminal.ts";
 import {
   checkSameFiles,
-  type DataFiles,
-  type Doing,
   keptStarts,
   readDataFiles,
   rememberFiles,
-  type Remembering,
   sizesOfWeights,
   textOf,
   tokenizerOfRun,
@@ -62,7 +58,7 @@ import {
   TRAIN_FLAGS,
   type TrainFlags,
 } from "./flags.ts";
-import { isOnnxFile, type OnnxFile, readOnnxFile, sizesOfOnnx } from "./onnx.ts";
+import { isOnnxFile, readOnnxFile, sizesOfOnnx } from "./onnx.ts";
 
 /** Files that the run replaces when it starts. */
 const WRITTEN = ["trace", "journal"] as const;
@@ -200,40 +196,26 @@ const DISPLACED: Readonly<Record<string, readonly string[]>> = {
 const displaces = (typed: string, arg: string): boolean =>
   [typed, ...DISPLACED[typed] ?? []].some((name) => arg.startsWith(`--${name}=`));
 
-/** A run as its flags describe it. */
-export interface TrainRequest {
-  /**
-   * The given flags, those of `--config` first, then the choices for `auto` and the flags of
-   * {@linkcode firstSteps}.
-   */
-  readonly args: readonly string[];
-  /** The flags as they were typed. */
-  readonly typed: readonly string[];
-  /** Names of the flags that the user gave, and no checkpoint. */
-  readonly given: readonly string[];
-  /** All flags, with inherited and default values. */
-  readonly flags: TrainFlags;
-  /** The user's files that the run reads. */
-  readonly files: DataFiles;
-  /** The file of its tokenizer; undefined where that comes with Troupe. */
-  readonly tokenizer: TokenizerFile | undefined;
-  /** The ONNX file that is trained; undefined where a part builds the model. */
-  readonly onnx: OnnxFile | undefined;
-  /** The schedule: that of `--schedule-file`, or the named one. */
-  readonly schedule: Schedule;
-  /** With `--schedule auto`: what may be in place of the choice, the fastest first. */
-  readonly choices: readonly ScheduleChoice[];
-  /** Micro-batches of a step of each data-parallel replica. */
-  readonly microBatches: number;
-  /** Checkpoint from which the run continues. */
-  readonly checkpoint: Checkpoint<TensorSource> | undefined;
-  /** Record of the run that is resumed or repeated. */
-  readonly before: Remembering & { readonly doing: Doing } | undefined;
-  /** Notice about the start of a run with `--resume`, and what it skips or does not check. */
-  readonly start: string | undefined;
-  /** Folder of checkpoints, if given. */
-  readonly out: string | undefined;
-}
+/**
+ * A run as its flags describe it:
+ *
+ * - `args`: the given flags, those of `--config` first, then the choices for `auto` and the flags of
+ *   {@linkcode firstSteps};
+ * - `typed`: the flags as they were typed;
+ * - `given`: names of the flags that the user gave, and no checkpoint;
+ * - `flags`: all flags, with inherited and default values;
+ * - `files`: the user's files that the run reads;
+ * - `tokenizer`: the file of its tokenizer; undefined where that comes with Troupe;
+ * - `onnx`: the ONNX file that is trained; undefined where a part builds the model;
+ * - `before`: record of the run that is resumed or repeated;
+ * - `schedule`: that of `--schedule-file`, or the named one;
+ * - `choices`: with `--schedule auto`, what may be in place of the choice, the fastest first;
+ * - `microBatches`: micro-batches of a step of each data-parallel replica;
+ * - `checkpoint`: checkpoint from which the run continues;
+ * - `start`: notice about the start of a run with `--resume`, and what it skips or does not check;
+ * - `out`: folder of checkpoints, if given.
+ */
+export type TrainRequest = Awaited<ReturnType<typeof readTrainFlags>>;
 
 /**
  * Reads the flags of `troupe train`, the files that they name, and the checkpoint that `--resume`
@@ -247,7 +229,7 @@ export interface TrainRequest {
 export async function readTrainFlags(
   typed: readonly string[],
   chosen?: ScheduleChoice,
-): Promise<TrainRequest> {
+) {
   const { config, args } = withConfig(typed);
   const asIs = parseFlags(args, TRAIN_FLAGS);
   const names = checkTogether(asIs, typed, config?.checkpoint !== undefined);
@@ -430,11 +412,7 @@ function checkWeights(path: string): void {
 }
 
 /** The folder of a run. */
-export interface RunPlace {
-  readonly directory: string;
-  /** True if the checkpoint from which the run continues is there. */
-  readonly isInPlace: boolean;
-}
+export type RunPlace = NonNullable<Awaited<ReturnType<typeof placeOf>>>;
 
 /**
  * Returns the folder of a run: the named one, or a new one with a number; none with `--json` and
@@ -448,11 +426,12 @@ export async function placeOf(
   request: TrainRequest,
   model: string,
   made: DisposableStack,
-): Promise<RunPlace | undefined> {
+) {
   const { out, checkpoint, flags: { json, overwrite, resume } } = request;
   if (out === undefined) {
     return json ? undefined : { directory: made.use(makeRunFolder(model)).path, isInPlace: false };
   }
+  /** True if the checkpoint from which the run continues is there. */
   const isInPlace = checkpoint !== undefined && goesOnIn(out, { resume: checkpoint });
   if (isInPlace && !overwrite) await refuseBranch(resume!, checkpoint, out);
   return { directory: out, isInPlace };

@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { replaceFile } from "../../actors/checkpoints/write.ts";
 import { commandLine } from "../../actors/options/limits.ts";
 import type { CoreShare, Plan, TrainEvent } from "../../actors/options/train_events.ts";
-import type { Metrics, MpiRunOptions, TrainOptions } from "../../actors/options/train_options.ts";
+import type { Metrics, TrainOptions } from "../../actors/options/train_options.ts";
 import { TRAIN } from "../../actors/options/train_table.ts";
 import type { Task } from "../../actors/registry/task.ts";
 import { compileRun } from "../../actors/run/compile.ts";
@@ -86,12 +86,6 @@ function openEventLog(
   });
 }
 
-/** Options with which a rank joins, and arguments that all ranks must share. */
-interface Asked {
-  readonly options: MpiRunOptions;
-  readonly facts: Readonly<Record<string, string>>;
-}
-
 /**
  * Runs a command where `--runtime mpi` says so as rank 0 of a job, or lends this rank to it.
  *
@@ -102,7 +96,7 @@ async function inJob(
   command: () => Promise<number>,
   begin: CommandContext["begin"],
 ): Promise<number> {
-  let asked: Asked | undefined;
+  let asked: ReturnType<typeof jobOf>;
   try {
     asked = jobOf(typed);
   } catch (error) {
@@ -125,8 +119,11 @@ function lostJob(error: Error): never {
   throw Object.assign(error, { exitCode: 75 });
 }
 
-/** Returns the MPI options of the arguments; undefined without `--runtime mpi`. */
-function jobOf(typed: readonly string[]): Asked | undefined {
+/**
+ * Returns the MPI options of the arguments, with which a rank joins, and the arguments that all ranks
+ * must share; undefined without `--runtime mpi`.
+ */
+function jobOf(typed: readonly string[]) {
   const { flags, takenBack } = rawArguments(withConfig(typed).args, TRAIN_FLAGS);
   if (flags.runtime !== "mpi" || !launchedRanks()) return undefined;
   const text = (name: string) => flags[name] === undefined ? undefined : String(flags[name]);

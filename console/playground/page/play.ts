@@ -54,54 +54,11 @@ const CAUSE = Object.fromEntries(CAUSES.map(([name], i) => [name, i])) as Readon
   Record<(typeof CAUSES)[number][0], number>
 >;
 
-/** Bubbles of a worker, cut where their cause changes: an entry for each. */
-interface Gaps {
-  /** Indices in {@linkcode CAUSES}. */
-  readonly cause: number[];
-  readonly from: number[];
-  readonly to: number[];
-  /** The action that waits, and its input. */
-  readonly text: string[];
-}
-
 /** A row of the timeline, in columns, which pass quickly from the web worker to the page. */
-export interface Row {
-  /** The actions as a row of CSV. */
-  readonly actions: string;
-  readonly starts: Float64Array;
-  readonly ends: Float64Array;
-  /** 1 for each action on the critical path. */
-  readonly critical: Uint8Array;
-  readonly gaps: Gaps;
-  /** Activations from each time on. */
-  readonly times: number[];
-  readonly live: number[];
-  readonly peak: number;
-}
+export type Row = ReturnType<typeof rowOf>;
 
 /** A schedule as it is drawn. */
-export interface Picture {
-  readonly name: string;
-  readonly workers: number;
-  readonly stages: number;
-  readonly pipelines: number;
-  /** For each micro-batch, its pipeline. */
-  readonly pipelineOf: readonly number[];
-  readonly makespan: number;
-  readonly bubbleRatio: number;
-  readonly rows: readonly Row[];
-  /** Share of all workers' time, by cause. */
-  readonly causes: readonly number[];
-  /** Maximum weights of a worker, in 1/D of the model. */
-  readonly weights: number;
-  readonly messages: number;
-  /** Actions, messages and their time on the critical path, from its start. */
-  readonly critical: {
-    readonly path: readonly (readonly [worker: number, from: number, to: number])[];
-    readonly counts: Readonly<Record<string, number>>;
-  };
-  readonly notes: readonly string[];
-}
+export type Picture = ReturnType<typeof pictureOf>;
 
 const OWN_NAME = "own lists";
 
@@ -188,10 +145,17 @@ function criticalPath({ execution, makespan }: Analysis): Place[] {
   return path.reverse();
 }
 
-/** Returns the bubbles of a worker, cut where their cause changes. */
-function gapsOf(analysis: Analysis, worker: number): Gaps {
+/** Returns the bubbles of a worker, cut where their cause changes: an entry for each. */
+function gapsOf(analysis: Analysis, worker: number) {
   const { execution: { timeline: { starts, ends } }, makespan } = analysis;
-  const gaps: Gaps = { cause: [], from: [], to: [], text: [] };
+  const gaps = {
+    /** Indices in {@linkcode CAUSES}. */
+    cause: [] as number[],
+    from: [] as number[],
+    to: [] as number[],
+    /** The action that waits, and its input. */
+    text: [] as string[],
+  };
   const add = (cause: number, from: number, to: number, text: string) => {
     if (to - from <= EPSILON * makespan) return;
     gaps.cause.push(cause);
@@ -237,14 +201,19 @@ function messagesOf({ schedule }: Analysis): number {
   return count;
 }
 
-function rowOf(analysis: Analysis, worker: number, path: readonly Place[]): Row {
+function rowOf(analysis: Analysis, worker: number, path: readonly Place[]) {
   const { schedule: { lists }, execution: { timeline: { starts, ends } } } = analysis;
   const list = lists[worker]!, critical = new Uint8Array(list.length);
   for (const [on, index] of path) if (on === worker) critical[index] = 1;
   const live = [...liveActivations(analysis, worker)];
   return {
-    ...{ actions: String(list), starts: starts[worker]!, ends: ends[worker]!, critical },
+    /** As a row of CSV. */
+    actions: String(list),
+    ...{ starts: starts[worker]!, ends: ends[worker]! },
+    /** 1 for each action on the critical path. */
+    critical,
     gaps: gapsOf(analysis, worker),
+    /** Activations from each time on. */
     times: live.map(({ time }) => time),
     live: live.map((one) => one.live),
     peak: analysis.peakActivations[worker]!,
@@ -252,7 +221,7 @@ function rowOf(analysis: Analysis, worker: number, path: readonly Place[]): Row 
 }
 
 /** Makes the picture of an analysis. */
-export function pictureOf(analysis: Analysis): Picture {
+export function pictureOf(analysis: Analysis) {
   const { schedule, makespan, execution: { timeline: { starts, ends } } } = analysis;
   const path = criticalPath(analysis);
   const rows = schedule.lists.map((_, worker) => rowOf(analysis, worker, path));
@@ -270,8 +239,12 @@ export function pictureOf(analysis: Analysis): Picture {
   return {
     ...{ name: schedule.name, workers: schedule.workers, stages: schedule.stages, makespan },
     ...{ pipelines: Math.max(0, ...schedule.pipelineOf) + 1, pipelineOf: schedule.pipelineOf },
-    ...{ rows, causes, bubbleRatio: analysis.bubbleRatio, messages: messagesOf(analysis) },
+    ...{ rows, bubbleRatio: analysis.bubbleRatio, messages: messagesOf(analysis) },
+    /** Share of all workers' time, by cause. */
+    causes,
+    /** Maximum weights of a worker, in 1/D of the model. */
     weights: Math.max(...analysis.weights),
+    /** Actions, messages and their time on the critical path, from its start. */
     critical: {
       path: path.map(([worker, i]) => [worker, starts[worker]![i]!, ends[worker]![i]!] as const),
       counts,

@@ -67,7 +67,7 @@ const SECTIONS: Readonly<Record<string, (flags: SectionFlags) => Promise<Row[]>>
   tracing: tracingBench,
   simulation: simulationBench,
   readiness: ({ load }) => readinessBench(load),
-  plans: plansBench,
+  plans: ({ runs, seed }) => plansBench(runs, seed),
 };
 
 const MODEL =

@@ -180,12 +180,7 @@ function predictionsOf(profile: Profile) {
 const LOAD_MS = 1000;
 
 /** Measures random plans, and the planner's choice beside the best. */
-export async function plansBench(
-  { runs = 60, seed = 1 }: {
-    readonly runs?: number | undefined;
-    readonly seed?: number | undefined;
-  } = {},
-): Promise<Row[]> {
+export async function plansBench(runs = 60, seed = 1): Promise<Row[]> {
   const load = await othersLoad(LOAD_MS), space = spaceOf(navigator.hardwareConcurrency);
   const { measured, profile } = await measurePlans(space, drawPlans(space, runs, seed));
   const { forecast, predicted } = predictionsOf(profile), share = profileSpread(profile);

@@ -60,7 +60,7 @@ Deno.test("plans are drawn by the seed, one of each schedule in turn, and have t
 if (IS_DEEP) {
   Deno.test("the planner's choice is measured beside the best of random plans", async () => {
     limitRounds(1);
-    const [ratio, choice, first, second, all, ...more] = await plansBench({ runs: 2 });
+    const [ratio, choice, first, second, all, ...more] = await plansBench(2);
     assert.deepEqual([ratio!.name, more], ["choice ÷ best measured", []]);
     assert.match(ratio!.note!, /^(not )?equal within the profile's ±/);
     assert.match(choice!.name, /^choice: /);

@@ -5,40 +5,32 @@
  */
 
 import { commandLine } from "../actors/options/limits.ts";
-import { type FlagAlias, suggest } from "../actors/options/option.ts";
+import { suggest } from "../actors/options/option.ts";
 import { type Command, defineCommand } from "./commands/common.ts";
-import { type CommandSyntax, COMMON_FLAGS, flagsOf } from "./flag.ts";
+import { type CommandSyntax, flagsOf } from "./flag.ts";
 import { ensure, print, quoted } from "./terminal.ts";
 
 /** A flag that can be completed. */
-interface CompletedFlag {
-  /** With its dashes: `--device`, `-h`. */
-  readonly spelling: string;
-  /** Its help text. */
-  readonly help: string;
-  /** Kind of its value: none, one of a list, a file, or anything. */
-  readonly follows: "nothing" | "file" | "anything" | readonly string[];
-}
+type CompletedFlag = ReturnType<typeof completedFlags>[number];
 
 const FOLLOWS: Readonly<Record<string, "nothing" | "file">> = { switch: "nothing", path: "file" };
 
 /** Returns the flags of a command, including aliases. */
-function completedFlags(syntax: CommandSyntax): CompletedFlag[] {
+function completedFlags(syntax: CommandSyntax) {
   return Object.entries(flagsOf(syntax)).flatMap(([name, flag]) => {
     const { kind, help, choices, aliases = [] } = flag;
     const isListed = kind === "choice" || kind === "part";
-    const follows = isListed ? choices! : FOLLOWS[kind] ?? "anything";
-    const own: CompletedFlag = { spelling: spelled(name), help, follows };
-    return [own, ...aliases.map((alias) => aliasOf(own, alias))];
+    /** Kind of its value: none, one of a list, a file, or anything. */
+    const follows = isListed ? choices! : FOLLOWS[kind] ?? "anything" as const;
+    return [name, ...aliases].map((one) =>
+      typeof one === "string"
+        ? { spelling: spelled(one), help, follows }
+        : { spelling: spelled(one.name), help, follows: "nothing" as const }
+    );
   });
 }
 
-function aliasOf(flag: CompletedFlag, alias: FlagAlias): CompletedFlag {
-  return typeof alias === "string"
-    ? { ...flag, spelling: spelled(alias) }
-    : { spelling: spelled(alias.name), help: flag.help, follows: "nothing" };
-}
-
+/** Returns a name with its dashes: `--device`, `-h`. */
 const spelled = (name: string) => name.length === 1 ? `-${name}` : `--${name}`;
 
 /** Returns a script for bash to source. */
@@ -185,15 +177,13 @@ export const completionCommand = (commands: () => readonly CommandSyntax[]): Com
       `  alias troupe="${commandLine().replace("task", "task --quiet")}"`,
     ],
     words: Object.keys(SHELLS),
-    flags: COMMON_FLAGS,
+    flags: {},
     needsArguments: true,
-    takesWords: true,
     run: ({ words }) => {
       const [shell = ""] = words, names = Object.keys(SHELLS);
       const must = `the shell must be one of ${names.join(", ")}`;
       const received = `${quoted(words.join(" "))}${suggest(shell, names)}`;
       ensure(words.length === 1 && Object.hasOwn(SHELLS, shell), "complete", must, received);
       print(SHELLS[shell]!(commands()));
-      return 0;
     },
   });

@@ -20,7 +20,7 @@ import { type HashedModule, hashModule } from "../../actors/sandbox/modules.ts";
 import { type InspectedActor, inspectHashed } from "../../actors/sandbox/host.ts";
 import { COMPONENT_KINDS } from "../../actors/registry/registry_file.ts";
 import { formatTable } from "../../schedules/pictures/grid.ts";
-import { COMMON_FLAGS, type GivenFlags, VERSION } from "../flag.ts";
+import { type GivenFlags, VERSION } from "../flag.ts";
 import { ensure, inOneLine, print } from "../terminal.ts";
 import { checkWord, type Command, defineCommand } from "./common.ts";
 
@@ -36,7 +36,6 @@ const ACTORS_FLAGS = {
   export: { kind: "text", help: "name of its export", otherwise: "its kind" },
   replace: { kind: "switch", help: "replace an existing or a built-in name" },
   json: { kind: "switch", help: "print JSON" },
-  ...COMMON_FLAGS,
 } as const;
 
 /** Subcommands with the fewest and the most words that follow them. */
@@ -135,7 +134,6 @@ export const actorsCommand: Command = defineCommand({
     "Exit codes: 0 done; 1 a hash differs, or modules are not available; 2 bad input.",
   ],
   needsArguments: true,
-  takesWords: true,
   run: async ({ words: [what = "", ...names], flags }, { begin }) => {
     checkWord("actors", what, Object.keys(ACTORS_WORDS));
     const [least, most] = ACTORS_WORDS[what]!, count = names.length;
@@ -150,7 +148,6 @@ export const actorsCommand: Command = defineCommand({
     else if (what === "remove") print(`Removed ${name} from ${await removeComponent(name)}`);
     else if (what === "verify") return await verify(names[0], flags, begin);
     else list(flags);
-    return 0;
   },
 });
 

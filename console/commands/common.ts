@@ -9,6 +9,7 @@ import { suggest } from "../../actors/options/option.ts";
 import type { CommandContext } from "../command.ts";
 import {
   type CommandSyntax,
+  COMMON_FLAGS,
   type Flags,
   type FlagValues,
   type GivenFlags,
@@ -40,22 +41,31 @@ interface CommandArguments<T extends Flags> {
 
 /** The declaration of a command with its function. */
 interface CommandDefinition<T extends Flags> extends Omit<CommandSyntax, "groups">, ParseOptions {
-  /** All its flags. */
+  /** Its flags besides `--help` and `--version`. */
   readonly flags: T;
-  /** Default: one group without a title. */
+  /** With `--help` and `--version`. Default: one group without a title. */
   readonly groups?: CommandSyntax["groups"];
   /** True if the command prints its help if it has no arguments. */
   readonly needsArguments?: boolean;
   /** The name in the help of a first argument that must not be a flag. */
   readonly subject?: string;
-  readonly run: (given: CommandArguments<T>, context: Context) => number | Promise<number>;
+  /** Returns the exit code, or nothing for 0. */
+  readonly run: (
+    given: CommandArguments<T>,
+    context: Context,
+  ) => number | void | Promise<number | void>;
 }
 
-/** Returns a command that answers `--help` and `--version`, and otherwise runs with its arguments. */
+/**
+ * Returns a command that answers `--help` and `--version`, and otherwise runs with its arguments. It
+ * takes words, unless it says otherwise.
+ */
 export function defineCommand<const T extends Flags>(
-  { flags, groups = [{ flags }], needsArguments, subject, run, ...syntax }: CommandDefinition<T>,
+  { flags: own, groups, needsArguments, subject, run, takesWords = true, ...syntax }:
+    CommandDefinition<T>,
 ): Command {
-  const all = { ...syntax, groups };
+  const flags: T = { ...own, ...COMMON_FLAGS };
+  const all = { ...syntax, groups: groups ?? [{ flags }] };
   return {
     syntax: all,
     async run(args, context) {
@@ -65,10 +75,10 @@ export function defineCommand<const T extends Flags>(
       const must = `the first argument must be ${subject}`;
       ensure(subject === undefined || !first.startsWith("-"), syntax.name, must, first);
       const parsed = subject === undefined
-        ? parseArguments(args, flags, syntax)
+        ? parseArguments(args, flags, { ...syntax, takesWords })
         : { words: [first], flags: parseFlags(args.slice(1), flags) };
       const { words, flags: given } = parsed;
-      return await run({ words, given, flags: withDefaults(flags, given), args }, context);
+      return await run({ words, given, flags: withDefaults(flags, given), args }, context) ?? 0;
     },
   };
 }

@@ -4,11 +4,9 @@
  * @module
  */
 
-import { COMMON_FLAGS, DASHBOARD_COMMAND_FLAGS } from "../flag.ts";
+import { DASHBOARD_COMMAND_FLAGS } from "../flag.ts";
 import { ensure, quoted } from "../terminal.ts";
 import { type Command, defineCommand, serveUntilSignal } from "./common.ts";
-
-const FLAGS = { ...DASHBOARD_COMMAND_FLAGS, ...COMMON_FLAGS } as const;
 
 /** Runs `troupe dashboard` until a signal ends it. */
 export const dashboardCommand: Command = defineCommand({
@@ -20,10 +18,9 @@ export const dashboardCommand: Command = defineCommand({
     "machine only, until Ctrl-C, and updates while the run continues. It shows the pipeline for runs",
     "with --dashboard or --trace, which record some of their steps.",
   ],
-  flags: FLAGS,
+  flags: DASHBOARD_COMMAND_FLAGS,
   notes: ["Exit codes: 2 bad input; 130 ended by a signal."],
   needsArguments: true,
-  takesWords: true,
   isStrict: true,
   run: async ({ words, flags }, context) => {
     const received = quoted(words.join(" "));
@@ -44,8 +41,9 @@ export const playgroundCommand: Command = defineCommand({
     "The page computes, draws and compares two schedules while you change workers, micro-batches and",
     "costs. It is served on this machine only, until Ctrl-C. deno task docs writes it as one file.",
   ],
-  flags: FLAGS,
+  flags: DASHBOARD_COMMAND_FLAGS,
   notes: ["Exit codes: 2 bad input; 130 ended by a signal."],
+  takesWords: false,
   isStrict: true,
   run: async ({ flags }, context) => {
     const { playgroundPage } = await import("../playground/build.ts");

@@ -18,14 +18,13 @@ import {
   webgpuAdapters,
 } from "../../kernels/internal.ts";
 import { formatTable } from "../../schedules/pictures/grid.ts";
-import { COMMON_FLAGS, ONEDNN_FLAG } from "../flag.ts";
+import { ONEDNN_FLAG } from "../flag.ts";
 import { print, printError } from "../terminal.ts";
 import { type Command, defineCommand } from "./common.ts";
 
 const FLAGS = {
   json: { kind: "switch", help: "print one JSON object" },
   onednn: ONEDNN_FLAG,
-  ...COMMON_FLAGS,
 } as const;
 
 /** `troupe devices`. */
@@ -40,6 +39,7 @@ export const devicesCommand: Command = defineCommand({
     "Like a run, it fetches ONNX Runtime's library if that is missing.",
   ],
   flags: FLAGS,
+  takesWords: false,
   notes: ["Exit codes: 0 listed; 2 bad input."],
   run: async ({ flags: { json, onednn } }, { begin }) => {
     begin();
@@ -52,7 +52,6 @@ export const devicesCommand: Command = defineCommand({
       const { name: device, adapter } = auto;
       print(JSON.stringify({ devices, ...found, bf16, auto: { device, adapter: adapter?.index } }));
     } else describe(devices, found, auto, bf16).forEach(print);
-    return 0;
   },
 });
 

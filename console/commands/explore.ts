@@ -22,7 +22,6 @@ import { type Exploration, explore, type ExploreOptions } from "../../actors/sim
 import { FAULT_KINDS } from "../../actors/simulation/faults.ts";
 import { writeJournal } from "../../actors/simulation/journal_writer.ts";
 import { scheduleNames } from "../../schedules/mod.ts";
-import { COMMON_FLAGS } from "../flag.ts";
 import { print, printError } from "../terminal.ts";
 import { type Command, defineCommand, someOf } from "./common.ts";
 
@@ -52,7 +51,6 @@ const EXPLORE_FLAGS = {
   },
   once: { kind: "switch", help: "make each run once; the second run would detect nondeterminism" },
   journal: { kind: "path", help: "write the journal of the failing run" },
-  ...COMMON_FLAGS,
 } as const;
 
 /** Kinds of failures in which a run does not end; they have their own exit code. */
@@ -104,7 +102,6 @@ export const exploreCommand: Command = defineCommand({
       return await reportFailure(name, example, options, explored, flags.journal);
     }
     print(ends.summary(explored));
-    return 0;
   },
 });
 

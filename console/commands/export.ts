@@ -19,7 +19,7 @@ import {
   type OnnxFile,
   parseTokenizer,
 } from "../../kernels/mod.ts";
-import { COMMON_FLAGS, type FlagValues } from "../flag.ts";
+import type { FlagValues } from "../flag.ts";
 import { runPath } from "../../actors/run_folder/read.ts";
 import { ensure, inOneLine, print, printError, quoted } from "../terminal.ts";
 import { keptStarts } from "../train/data_files.ts";
@@ -72,7 +72,6 @@ const FLAGS = {
     otherwise: "that of the run",
     help: "hf: tokenizer of the model: bytes, gpt2, or a tokenizer.json or a folder with one",
   },
-  ...COMMON_FLAGS,
 } as const;
 
 const DTYPES = { f32: "F32", f16: "F16", bf16: "BF16" } as const;
@@ -246,7 +245,6 @@ export const exportCommand: Command = defineCommand({
   ],
   flags: FLAGS,
   notes: ["Exit codes: 0 done; 1 it failed and wrote nothing; 2 bad input."],
-  takesWords: true,
   run: async ({ given, flags, words }, { begin, signal }) => {
     const { format, out } = given;
     checkCount("export", "runs", words.length, [1]);
@@ -277,6 +275,5 @@ export const exportCommand: Command = defineCommand({
       }
     }
     print(`${inOneLine(found.path)} is exported to ${inOneLine(out)}`);
-    return 0;
   },
 });

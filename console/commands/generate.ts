@@ -14,7 +14,7 @@ import {
   type Tokenizer,
 } from "../../kernels/mod.ts";
 import { readNumbers } from "../../actors/options/limits.ts";
-import { COMMON_FLAGS, DEVICE_FLAG } from "../flag.ts";
+import { DEVICE_FLAG } from "../flag.ts";
 import { runPath } from "../../actors/run_folder/read.ts";
 import { ensure, escapeControls, printError, writeAll } from "../terminal.ts";
 import { type Command, defineCommand } from "./common.ts";
@@ -129,7 +129,6 @@ const FLAGS = {
     help: "seed of the draws",
   },
   device: DEVICE_FLAG,
-  ...COMMON_FLAGS,
 } as const;
 
 /** `troupe generate`. */
@@ -138,6 +137,7 @@ export const generateCommand: Command = defineCommand({
   summary: "samples text from a checkpoint",
   usage: ["--from RUN [flags]"],
   flags: FLAGS,
+  takesWords: false,
   notes: ["Exit codes: 0 done; 1 it failed; 2 bad input."],
   run: async ({ given, flags }, { begin, signal }) => {
     const { from, tokens, temperature, seed, slide } = flags;
@@ -164,7 +164,7 @@ export const generateCommand: Command = defineCommand({
     const added = generate(device, { ...model, prompt, tokens, slide, ...sampling });
     await printTokens({ prompt, added, tokenizer }, signal);
     device.close();
-    return signal?.aborted ? 130 : 0;
+    if (signal?.aborted) return 130;
   },
 });
 

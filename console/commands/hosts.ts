@@ -9,7 +9,6 @@ import { checkNew, writeNewFolder } from "../../actors/checkpoints/write.ts";
 import { SECONDS } from "../../actors/options/train_fields.ts";
 import { JOIN_MS, lendHost } from "../../actors/run/nats_run.ts";
 import { isRunName, makeCredentials } from "../../actors/transports/nats/connection.ts";
-import { COMMON_FLAGS } from "../flag.ts";
 import { ensure, inOneLine, print, printError, quoted } from "../terminal.ts";
 import { checkCount, checkWord, type Command, defineCommand } from "./common.ts";
 
@@ -33,7 +32,6 @@ const JOIN_FLAGS = {
     default: JOIN_MS / 1000,
     help: "time within which the run must answer",
   },
-  ...COMMON_FLAGS,
 } as const;
 
 /** `troupe join`. */
@@ -53,7 +51,6 @@ export const joinCommand: Command = defineCommand({
     "Exit codes: 0 the run is over, or this host has left; 2 bad input; 1 refused by the run; 75 the",
     "run is lost: join again.",
   ],
-  takesWords: true,
   needsArguments: true,
   run: async ({ words, flags }, { begin, signal }) => {
     checkCount("join", "addresses of a server", words.length, [1]);
@@ -65,7 +62,6 @@ export const joinCommand: Command = defineCommand({
       ...{ url: words[0]!, run, credentials, signal, announce: printError },
       joinMs: 1000 * seconds,
     });
-    return 0;
   },
 });
 
@@ -85,7 +81,6 @@ const CREDS_FLAGS = {
     help: "where the server listens; 0.0.0.0:4222 is every network of its machine",
   },
   out: { kind: "path", value: "DIR", default: "nats", help: "new folder of the files" },
-  ...COMMON_FLAGS,
 } as const;
 
 /** `troupe nats`. */
@@ -101,7 +96,6 @@ export const natsCommand: Command = defineCommand({
   words: ["creds"],
   flags: CREDS_FLAGS,
   notes: ["Exit codes: 0 written; 1 they cannot be written; 2 bad input."],
-  takesWords: true,
   needsArguments: true,
   run: async ({ words, flags }, { begin }) => {
     const { "run-name": run, hosts, listen, out } = flags;
@@ -123,6 +117,5 @@ export const natsCommand: Command = defineCommand({
     });
     const files = `server.conf, leader.creds and the credentials of ${hosts} hosts`;
     print(inOneLine(`Wrote ${files} to ${out}`));
-    return 0;
   },
 });

@@ -51,7 +51,6 @@ export const planCommand: Command = defineCommand({
   groups: PLAN_GROUPS,
   notes: ["Exit codes: 0 planned; 2 bad input, or a model that fits nowhere."],
   needsArguments: true,
-  takesWords: true,
   run: async ({ flags, words, args }, context) => {
     const rank = rankOf(words, flags);
     const must = "--profile must name the profile of a machine";
@@ -75,7 +74,6 @@ export const planCommand: Command = defineCommand({
     });
     print(shown(facts, plan, after));
     if (flags.emit) factNotes(facts).forEach((note) => printError(`note: ${note}`));
-    return 0;
   },
 });
 

@@ -111,7 +111,7 @@ const MEASURING = {
 } as const;
 
 /** All flags of `troupe profile`. */
-const PROFILE_FLAGS = { ...MODEL, ...MEASURING, ...COMMON_FLAGS } as const;
+const PROFILE_FLAGS = { ...MODEL, ...MEASURING } as const;
 
 type ProfileFlags = FlagValues<typeof PROFILE_FLAGS>;
 
@@ -220,7 +220,6 @@ export const profileCommand: Command = defineCommand({
     "errors or without calibration, or a failure; 2 bad input.",
   ],
   needsArguments: true,
-  takesWords: true,
   run: async ({ words, given, flags }, context) => {
     const [word, ...more] = words;
     if (word === "check" && more.length === 0) {
@@ -242,7 +241,6 @@ export const profileCommand: Command = defineCommand({
     if (flags.out !== undefined) checkOut(flags.out);
     context.begin();
     writeProfile(profile, flags);
-    return 0;
   },
 });
 

@@ -34,7 +34,7 @@ import { simulate } from "../../actors/simulation/simulate.ts";
 import { checkInputFile, refusal } from "../../kernels/internal.ts";
 import { scheduleNames } from "../../schedules/mod.ts";
 import { formatTable } from "../../schedules/pictures/grid.ts";
-import { COMMON_FLAGS, DASHBOARD_FLAGS, type Flags, type GivenFlags } from "../flag.ts";
+import { DASHBOARD_FLAGS, type Flags, type GivenFlags } from "../flag.ts";
 import { parseFlags, rawArguments } from "../parse.ts";
 import { ensure, inOneLine, print, quietly } from "../terminal.ts";
 import { untrusted } from "../train/data_files.ts";
@@ -119,20 +119,19 @@ export const journalCommand: Command = defineCommand({
     "Two journals are compared actor by actor, as real workers share no clock.",
   ],
   words: ["show", "diff"],
-  flags: COMMON_FLAGS,
+  flags: {},
   notes: ["Exit codes: 0 shown, or no difference; 1 a difference; 2 bad input."],
   needsArguments: true,
-  takesWords: true,
   run: async ({ words: [what = "", ...paths] }, { begin }) => {
     checkWord("journal", what, ["show", "diff"], "show or diff");
     checkCount(what, "journals", paths.length, [what === "show" ? 1 : 2]);
     paths.forEach((path) => checkInputFile(path));
     const [first, second] = await Promise.all(paths.map((path) => readJournal(path)));
     begin();
-    if (!second) return print(describeJournal(first!)), 0;
+    if (!second) return print(describeJournal(first!));
     const difference = differenceOf(first!, second);
     print(difference ?? "No difference.");
-    return difference === undefined ? 0 : 1;
+    if (difference !== undefined) return 1;
   },
 });
 
@@ -213,7 +212,6 @@ const REPLAY_FLAGS = {
     help: "replay a whole run with another program than that of the journal",
   },
   until: { kind: "integer", minimum: 0, value: "STEP", help: "stop after this step and show it" },
-  ...COMMON_FLAGS,
 } as const;
 
 type ReplayFlags = GivenFlags<typeof REPLAY_FLAGS>;
@@ -267,7 +265,6 @@ export const replayCommand: Command = defineCommand({
       if (!(error instanceof Reached)) throw error;
       print([...shown.slice(-STEPS_SHOWN), `As recorded up to step ${until}.`].join("\n"));
     }
-    return 0;
   },
 });
 

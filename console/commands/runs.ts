@@ -21,13 +21,11 @@ import {
 } from "../../actors/run_folder/read.ts";
 import { refusal } from "../../kernels/internal.ts";
 import { formatTable } from "../../schedules/pictures/grid.ts";
-import { COMMON_FLAGS, currentName } from "../flag.ts";
+import { currentName } from "../flag.ts";
 import { CHART_FLAGS, checkPicture, readCurves, showLosses } from "../run_files/losses.ts";
 import { ensure, inOneLine, print, printError, terminalColumns } from "../terminal.ts";
 import { TRAIN_FLAGS } from "../train/flags.ts";
 import { checkCount, type Command, defineCommand } from "./common.ts";
-
-const FLAGS = { ...CHART_FLAGS, ...COMMON_FLAGS } as const;
 
 /** Maximum number of runs that a chart can distinguish. */
 const RUNS_MAX = 6;
@@ -42,9 +40,8 @@ export const compareCommand: Command = defineCommand({
     "",
     "RUN is the folder of a run, or its name below runs/.",
   ],
-  flags: FLAGS,
+  flags: CHART_FLAGS,
   notes: ["Exit codes: 0 done; 1 it failed; 2 bad input."],
-  takesWords: true,
   run: async ({ flags, words }, { begin }) => {
     checkCount("compare", "runs", words.length, [2, RUNS_MAX]);
     checkPicture(flags.out);
@@ -57,7 +54,6 @@ export const compareCommand: Command = defineCommand({
     begin();
     tableOf(runs).forEach(print);
     showLosses(curves, flags.out);
-    return 0;
   },
 });
 
@@ -82,9 +78,8 @@ export const plotCommand: Command = defineCommand({
     "",
     "RUN is the folder of a run, or its name below runs/.",
   ],
-  flags: FLAGS,
+  flags: CHART_FLAGS,
   notes: ["Exit codes: 0 done; 1 it failed; 2 bad input."],
-  takesWords: true,
   run: async ({ flags, words }, { begin }) => {
     const count = words.length;
     ensure(count === 1, "plot", "one run must be named", count);
@@ -92,14 +87,8 @@ export const plotCommand: Command = defineCommand({
     const curves = readCurves(await readRun(words[0]!), flags.metric);
     begin();
     showLosses(curves, flags.out);
-    return 0;
   },
 });
-
-const RUNS_FLAGS = {
-  json: { kind: "switch", help: "print one JSON object per line" },
-  ...COMMON_FLAGS,
-} as const;
 
 /** `troupe runs`. */
 export const runsCommand: Command = defineCommand({
@@ -107,9 +96,8 @@ export const runsCommand: Command = defineCommand({
   summary: "lists runs with their models, steps and losses",
   usage: ["[DIR] [flags]"],
   about: [`Lists the runs in a folder, by default ${RUNS_FOLDER}.`],
-  flags: RUNS_FLAGS,
+  flags: { json: { kind: "switch", help: "print one JSON object per line" } },
   notes: ["Exit codes: 0 done; 2 bad input."],
-  takesWords: true,
   run: async ({ flags, words }, { begin }) => {
     const [folder = RUNS_FOLDER] = words, received = words.map(inOneLine).join(" ");
     ensure(words.length < 2, "list runs", "one folder may be named", received);
@@ -129,7 +117,6 @@ export const runsCommand: Command = defineCommand({
     if (flags.json) summaries.forEach((one) => print(JSON.stringify(one)));
     else if (summaries.length > 0) runsTable(summaries, width).forEach(print);
     else print(`No runs in ${folder}; begin one with: ${commandLine("train")}`);
-    return 0;
   },
 });
 

@@ -11,7 +11,6 @@ import { isObject } from "../../actors/options/file_schema.ts";
 import { WORKERS_MAX } from "../../actors/options/limits.ts";
 import { checkInputFile, inputFileProblem, resultOr } from "../../kernels/internal.ts";
 import { formatTable } from "../../schedules/pictures/grid.ts";
-import { COMMON_FLAGS } from "../flag.ts";
 import {
   TRACE_VERSION,
   type TracedStages,
@@ -30,11 +29,6 @@ import {
 import { count, ensure, inOneLine, print, quoted } from "../terminal.ts";
 import { checkCount, checkWord, type Command, defineCommand, percent } from "./common.ts";
 
-const TRACE_FLAGS = {
-  json: { kind: "switch", help: "print one JSON object" },
-  ...COMMON_FLAGS,
-} as const;
-
 /** `troupe trace`. */
 export const traceCommand: Command = defineCommand({
   name: "trace",
@@ -46,7 +40,7 @@ export const traceCommand: Command = defineCommand({
     "https://ui.perfetto.dev, which shows each action on the track of its worker.",
   ],
   words: ["summary"],
-  flags: TRACE_FLAGS,
+  flags: { json: { kind: "switch", help: "print one JSON object" } },
   notes: [
     "Shares are of the time from the first to the last action of a step. busy: F, B, I, W, R;",
     "communication: all-reduces, and waiting for them or for messages; bubble: no action runs. Reasons",
@@ -57,7 +51,6 @@ export const traceCommand: Command = defineCommand({
     "Exit codes: 0 shown; 2 bad input.",
   ],
   needsArguments: true,
-  takesWords: true,
   run: async ({ words: [what = "", ...names], flags }, { begin }) => {
     checkWord("trace", what, ["summary"], "summary");
     checkCount("sum up", "traces", names.length, [1]);
@@ -66,7 +59,6 @@ export const traceCommand: Command = defineCommand({
     begin();
     const lines = flags.json ? [JSON.stringify(summary)] : describeSummary(summary).map(inOneLine);
     print(lines.join("\n"));
-    return 0;
   },
 });
 

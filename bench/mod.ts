@@ -74,14 +74,6 @@ const MODEL =
   "Where nothing else is said: GPT-2 with 4 layers, hidden 256, 4 heads, 128 tokens, vocabulary 1024; " +
   "4 samples a micro-batch; one thread a device";
 
-async function run(name: string, flags: SectionFlags): Promise<Row[]> {
-  try {
-    return await SECTIONS[name]!(flags);
-  } catch (error) {
-    return [reasonRow(name, error)];
-  }
-}
-
 /** Runs the sections that the arguments name, or all. */
 async function main(args: string[]): Promise<number> {
   if (args.includes("papers")) {
@@ -109,7 +101,8 @@ async function main(args: string[]): Promise<number> {
   const all: object[] = [];
   for (const section of named.length > 0 ? named.map(String) : Object.keys(SECTIONS)) {
     printError(`measuring ${section} …`);
-    const rows = await run(section, { load, runs, seed });
+    const rows = await SECTIONS[section]!({ load, runs, seed })
+      .catch((error) => [reasonRow(section, error)]);
     all.push(...rows.map((row) => ({ section, ...row, isMet: isMet(row) })));
     if (!json) print(`${(isMarkdown ? markdown : table)(section, rows)}\n`);
   }

@@ -37,10 +37,7 @@ const COMMANDS: readonly Command<CommandContext>[] = [
   { syntax: LAUNCH_SYNTAX, run: launchCommand },
   ...[joinCommand, natsCommand, generateCommand, exportCommand, runsCommand, plotCommand],
   ...[compareCommand, dashboardCommand],
-  {
-    syntax: SCHEDULE_SYNTAX,
-    run: (args, context) => Promise.resolve(printSchedule(args, context)),
-  },
+  { syntax: SCHEDULE_SYNTAX, run: (...given) => Promise.resolve(printSchedule(...given)) },
   ...[playgroundCommand, profileCommand, planCommand, exploreCommand, replayCommand],
   ...[journalCommand, traceCommand, actorsCommand, devicesCommand, completionCommand(syntaxes)],
 ];

@@ -193,7 +193,6 @@ export function outcomes(runs: readonly RunFolder[]): Row[] {
     name,
     ...all.map((one) => shown(read(one))),
   ];
-  const fixed = (value: number | undefined, digits: number) => value?.toFixed(digits);
   return [
     row("state", ({ state }) => state),
     row("parameters", ({ parameters }) => parameters?.toLocaleString("en-US")),

@@ -169,15 +169,7 @@ export function eventView(event: TimelineEvent, text = ""): EventView {
 const NEWEST_MAX = 8, EARLIER_MAX = 16;
 
 /** A traced step whose view is made when it is first needed. */
-class LazyTrace {
-  #view: TraceView | undefined;
-
-  constructor(readonly step: number, private readonly make: () => TraceView) {}
-
-  get view(): TraceView {
-    return this.#view ??= this.make();
-  }
-}
+type LazyTrace = { readonly step: number; readonly view: () => TraceView };
 
 /** Traced steps: the newest, and a thinned selection of earlier ones. */
 class TraceList {
@@ -186,7 +178,8 @@ class TraceList {
   #unsent: readonly LazyTrace[] = [];
 
   add(step: number, make: () => TraceView): void {
-    const trace = new LazyTrace(step, make);
+    let made: TraceView | undefined;
+    const trace = { step, view: () => made ??= make() };
     this.#newest.push(trace);
     if (this.#newest.length > NEWEST_MAX) this.#earlier.add(this.#newest.shift()!);
     this.#unsent = [...this.#unsent, trace].slice(-NEWEST_MAX);
@@ -194,7 +187,7 @@ class TraceList {
 
   all(added?: readonly LazyTrace[]): TracesUpdate {
     const kept = [...this.#earlier.entries, ...this.#newest];
-    return { kept: kept.map(({ step }) => step), added: (added ?? kept).map(({ view }) => view) };
+    return { kept: kept.map(({ step }) => step), added: (added ?? kept).map(({ view }) => view()) };
   }
 
   /** Returns the traces since the last call. */

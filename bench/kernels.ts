@@ -56,15 +56,13 @@ const instruction =
   };
 
 /** An instruction that multiplies and adds. */
-interface Fma {
-  /** The flag in /proc/cpuinfo. */
-  readonly flag: string;
-  readonly isWide: boolean;
-  readonly encode: Encode;
-}
+type Fma = typeof INSTRUCTIONS.fp32[number];
 
-/** The instructions of a precision, the widest first: vfmadd231ps, vdpbf16ps. */
-const INSTRUCTIONS: Readonly<Record<"fp32" | "bf16", readonly Fma[]>> = {
+/**
+ * The instructions of a precision, the widest first: vfmadd231ps, vdpbf16ps; each with its flag in
+ * /proc/cpuinfo.
+ */
+const INSTRUCTIONS = {
   fp32: [
     { flag: "avx512f", isWide: true, encode: instruction(true, 1, 0xb8) },
     { flag: "fma", isWide: false, encode: instruction(false, 1, 0xb8) },

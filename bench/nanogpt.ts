@@ -20,16 +20,11 @@ import { interleave } from "./timing.ts";
 import { benchModel, firstWeights, SMALL, type Workload } from "./workload.ts";
 
 /** Settings of a training run that both libraries take. */
-interface Settings {
-  readonly steps: number;
-  /** All but the vocabulary, which is that of the text. */
-  readonly layers: Omit<Workload["config"], "vocab">;
-  readonly microBatch: number;
-  readonly warmup: number;
-}
+type Settings = typeof NANO_GPT;
 
-const NANO_GPT: Settings = {
+const NANO_GPT = {
   steps: 2000,
+  /** All but the vocabulary, which is that of the text. */
   layers: { layers: 4, hidden: 128, heads: 4, seq: 64 },
   microBatch: 12,
   warmup: 100,

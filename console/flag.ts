@@ -108,18 +108,10 @@ export interface CommandSyntax {
   readonly about?: readonly string[];
   /** The words that it may begin with, for completion. */
   readonly words?: readonly string[];
-  /** Its flags, in groups with titles. */
-  readonly groups: readonly FlagGroup[];
+  /** Its flags, in groups with titles that end with a colon; a single group has none. */
+  readonly groups: readonly { readonly title?: string; readonly flags: Flags }[];
   /** Notes such as exit codes. */
   readonly notes?: readonly string[];
-}
-
-/** Flags that belong together. */
-interface FlagGroup {
-  /** Title that ends with a colon; undefined for a single group. */
-  readonly title?: string;
-  /** The flags. */
-  readonly flags: Flags;
 }
 
 /** The flags of every command. */

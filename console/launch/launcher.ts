@@ -127,17 +127,10 @@ export const srunErrors = (): LineFilter =>
   });
 
 /** A host with its number of ranks. */
-interface Host {
-  readonly name: string;
-  readonly ranks: number;
-}
+type Host = ReturnType<typeof placeRanks>["hosts"][number];
 
-/** A host of a hosts file. */
-interface ListedHost {
-  readonly name: string;
-  /** Number of ranks it can take; undefined if the file does not give it. */
-  readonly slots: number | undefined;
-}
+/** A host of a hosts file, with the number of ranks it can take if the file gives it. */
+type ListedHost = ReturnType<typeof readHosts>[number];
 
 /** Largest size of a hosts file, in bytes. */
 const BYTES_MAX = 2 ** 20;
@@ -154,9 +147,9 @@ const LINE = /^(\w[\w.-]{0,254})(?:(?:\s*:\s*|\s+slots\s*=\s*)(\d{1,6}))?$/;
  * @throws {TypeError} when the file does not exist.
  * @throws {SyntaxError} when a line is not a host, or the file names none.
  */
-export function readHosts(path: string): readonly ListedHost[] {
+export function readHosts(path: string) {
   checkFile("hosts", path, BYTES_MAX);
-  const hosts = Deno.readTextFileSync(path).split("\n").flatMap((text, i): ListedHost[] => {
+  const hosts = Deno.readTextFileSync(path).split("\n").flatMap((text, i) => {
     const line = text.replace(/#.*/, "").trim();
     if (line === "") return [];
     const [, name, slots] = LINE.exec(line) ?? [];
@@ -191,13 +184,13 @@ export function readHosts(path: string): readonly ListedHost[] {
 export function placeRanks(
   listed: readonly ListedHost[],
   ranks: number,
-): { readonly hosts: readonly Host[]; readonly isTooMany: boolean } {
+) {
   const isSaid = listed.some(({ slots }) => slots !== undefined);
   const shares = listed.map(({ slots }) => isSaid ? slots ?? 1 : 1);
   const total = shares.reduce((sum, share) => sum + share, 0), isTooMany = isSaid && ranks > total;
   const isScaled = !isSaid || isTooMany;
   let left = ranks, leftShares = total;
-  const hosts = listed.map(({ name }, i): Host => {
+  const hosts = listed.map(({ name }, i) => {
     const share = shares[i]!;
     const taken = isScaled ? Math.ceil(left * share / leftShares) : Math.min(left, share);
     left -= taken;

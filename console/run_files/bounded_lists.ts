@@ -5,18 +5,13 @@
  */
 
 /** A list of bounded size, which drops entries. */
-export interface BoundedList<T> {
-  /** Entries in order, the newest last. */
-  readonly entries: readonly T[];
-  /** Adds an entry; returns the first changed index. */
-  add(entry: T): number;
-}
+export type BoundedList<T> = Pick<RecentList<T>, "entries" | "add">;
 
 /**
  * A list of at most `most` entries. When it is full, each pair of neighbours becomes one; from then
  * on, each entry represents twice the number of added entries.
  */
-export class ThinnedList<T> implements BoundedList<T> {
+export class ThinnedList<T> {
   entries: T[] = [];
   /** Added entries that each kept entry represents, and that the last one represents now. */
   #stride = 1;
@@ -55,11 +50,13 @@ export class ThinnedList<T> implements BoundedList<T> {
 }
 
 /** A list of at most `most` entries, which drops the older half when it is full. */
-export class RecentList<T> implements BoundedList<T> {
+export class RecentList<T> {
+  /** Entries in order, the newest last. */
   entries: T[] = [];
 
   constructor(private readonly most: number) {}
 
+  /** Adds an entry; returns the first changed index. */
   add(entry: T): number {
     if (this.entries.push(entry) <= this.most) return this.entries.length - 1;
     this.entries = this.entries.slice(-Math.ceil(this.most / 2));

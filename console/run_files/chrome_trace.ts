@@ -20,7 +20,7 @@ import type { readStepRange } from "../../actors/options/limits.ts";
 import { assertInput } from "../../kernels/internal.ts";
 import { realClock } from "../../actors/runtime/world.ts";
 import { type Analysis, formatAction, liveActivations } from "../../schedules/mod.ts";
-import { BoundedFile } from "./timeline_file.ts";
+import { BoundedFile, type BoundedFileOptions } from "./timeline_file.ts";
 
 /** Values of an event, shown by viewers. */
 type Args = Readonly<Record<string, string | number | readonly number[]>>;
@@ -311,17 +311,13 @@ function supervisedStep(event: StepEvent, ts: number, end: number): ChromeEvent[
 }
 
 /** Options of a trace. */
-export interface TraceFileOptions {
-  /** Path of the file, whose content is replaced. */
-  readonly path: string;
+export interface TraceFileOptions extends Pick<BoundedFileOptions, "path" | "announce"> {
   /** Range of traced steps, inclusive. Default: all, up to the maximum size. */
   readonly steps?: ReturnType<typeof readStepRange>;
   /** Samples of a micro-batch. */
   readonly microBatch?: number | undefined;
   /** Maximum bytes of the file. Default {@linkcode TRACE_BYTES}. */
   readonly bytesMax?: number | undefined;
-  /** Receives the reason if writing stops. */
-  readonly announce: (line: string) => void;
 }
 
 /** Default maximum of a trace, which browsers can still open. */

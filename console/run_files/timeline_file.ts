@@ -20,7 +20,7 @@ import { inOneLine } from "../terminal.ts";
 import { LINE_BYTES_MAX, readJsonLines } from "../../actors/run_folder/metrics_file.ts";
 
 /** Options of a {@linkcode BoundedFile}. */
-interface BoundedFileOptions {
+export interface BoundedFileOptions {
   /** Path of the file, whose content is replaced. */
   readonly path: string;
   /** Name for messages, such as `the trace`. */
@@ -171,17 +171,13 @@ export function changeIn(event: TrainEvent) {
 export type TimelineFile = ReturnType<typeof openTimeline>;
 
 /** Options of a timeline. */
-export interface TimelineOptions {
-  /** Path of the file. */
-  readonly path: string;
+export interface TimelineOptions extends Pick<BoundedFileOptions, "path" | "announce"> {
   /** Last step of the run. */
   readonly steps: number;
   /** Step after which an existing file is continued; undefined for a new file. */
   readonly goesOnAfter?: number | undefined;
   /** Maximum bytes of the file. Default {@linkcode TIMELINE_BYTES}. */
   readonly bytesMax?: number | undefined;
-  /** Receives the reason if writing fails. */
-  readonly announce: (line: string) => void;
 }
 
 /** Default maximum of a timeline. */

@@ -9,6 +9,7 @@ import { KINDS } from "../../../schedules/action_list.ts";
 import { recomputedStages, violationError } from "../../../schedules/internal.ts";
 import {
   type Action,
+  type ActionKind,
   type Analysis,
   analyze,
   bubbles,
@@ -279,6 +280,8 @@ interface TraceEvent {
   readonly args?: { readonly step?: number };
 }
 
+const ACTION = /^\d+[FBIWR]\d/;
+
 /** Reads the events of a trace; a killed run has not written its end. */
 function eventsIn(text: string): readonly TraceEvent[] {
   try {
@@ -300,20 +303,17 @@ function eventsIn(text: string): readonly TraceEvent[] {
  * @throws {RangeError} if it is not a trace, or has no actions.
  */
 export function readTrace(text: string): { readonly csv: string; readonly timed: Timeline } {
-  const steps = new Map<number, Map<number, { name: string; from: number; to: number }[]>>();
-  for (const { ph, name, pid, tid = 0, ts = 0, dur = 0, args } of eventsIn(text)) {
-    if (ph !== "X" || pid !== 1 || typeof name !== "string" || !/^\d+[FBIWR]\d/.test(name)) {
-      continue;
-    }
-    if (!(dur >= 0) || !Number.isFinite(ts + dur)) continue;
-    const workers = steps.get(args?.step ?? 0) ?? new Map();
-    steps.set(args?.step ?? 0, workers);
-    const row = workers.get(tid) ?? [];
-    workers.set(tid, row);
-    row.push({ name, from: ts / 1e3, to: (ts + dur) / 1e3 });
-  }
-  const most = Math.max(0, ...Array.from(steps.values(), ({ size }) => size));
-  const last = [...steps.values()].findLast(({ size }) => size === most);
+  const actions = eventsIn(text).flatMap(({ ph, name, pid, tid = 0, ts = 0, dur = 0, args }) => {
+    const isAction = ph === "X" && pid === 1 && typeof name === "string" && ACTION.test(name);
+    if (!isAction || !(dur >= 0) || !Number.isFinite(ts + dur)) return [];
+    return [{ step: args?.step ?? 0, tid, name, from: ts / 1e3, to: (ts + dur) / 1e3 }];
+  });
+  const steps = Array.from(
+    Map.groupBy(actions, ({ step }) => step).values(),
+    (own) => Map.groupBy(own, ({ tid }) => tid),
+  );
+  const most = Math.max(0, ...steps.map(({ size }) => size));
+  const last = steps.findLast(({ size }) => size === most);
   if (!last) {
     throw new RangeError("Cannot read the trace: it must have actions of workers, received none");
   }
@@ -329,56 +329,34 @@ export function readTrace(text: string): { readonly csv: string; readonly timed:
   return { csv, timed: { starts, ends, makespan } };
 }
 
-/** From one time to another. */
-export interface Range {
-  readonly from: number;
-  readonly to: number;
-}
-
 /** An action, or one of two that overlap. */
-export interface Box extends Range {
-  readonly name: string;
-  readonly kind: "F" | "B" | "I" | "W" | "R";
-  readonly stage: number;
-  readonly pipeline: number;
-  /** Its micro-batch, with its part. */
-  readonly label: string;
-  /** Its number among overlapping actions, and their count. */
-  readonly lane: number;
-  readonly lanes: number;
-  readonly isCritical: boolean;
-}
+export type Box = ReturnType<typeof boxSpans>[number];
 
 /** A bubble, or a part of it with one cause. */
-export interface Gap extends Range {
-  /** Index in {@linkcode CAUSES}. */
-  readonly cause: number;
-  readonly text: string;
-}
+export type Gap = ReturnType<typeof gapSpans>[number];
 
 /** The actions and bubbles of a worker, each in order of time. */
-export interface Spans {
-  readonly boxes: readonly Box[];
-  readonly gaps: readonly Gap[];
-}
+export type Spans = ReturnType<typeof spansOf>[number];
 
 /** Reads the rows of a picture. */
-export const spansOf = (picture: Picture): Spans[] =>
+export const spansOf = (picture: Picture) =>
   picture.rows.map((row) => ({ boxes: boxSpans(row, picture.pipelineOf), gaps: gapSpans(row) }));
 
-function boxSpans({ actions, starts, ends, critical }: Row, pipelineOf: readonly number[]): Box[] {
+function boxSpans({ actions, starts, ends, critical }: Row, pipelineOf: readonly number[]) {
   return actions.split(",").flatMap((action, i) => {
     const names = action.split("&");
-    return names.map((name, lane): Box => {
-      const at = name.search(/[A-Z]/), label = name.slice(at + 1);
+    return names.map((name, lane) => {
+      const at = name.search(/[A-Z]/), label = name.slice(at + 1); // the micro-batch with its part
       return {
-        ...{ name, label, kind: name[at] as Box["kind"], stage: Number(name.slice(0, at)) },
-        ...{ pipeline: pipelineOf[parseInt(label)] ?? 0, lane, lanes: names.length },
+        ...{ name, label, kind: name[at] as ActionKind, stage: Number(name.slice(0, at)) },
+        pipeline: pipelineOf[parseInt(label)] ?? 0,
+        /** Its number among overlapping actions, and their count. */
+        ...{ lane, lanes: names.length },
         ...{ from: starts[i]!, to: ends[i]!, isCritical: critical[i] === 1 },
       };
     });
   });
 }
 
-const gapSpans = ({ gaps: { cause, from, to, text } }: Row): Gap[] =>
+const gapSpans = ({ gaps: { cause, from, to, text } }: Row) =>
   cause.map((one, i) => ({ cause: one, from: from[i]!, to: to[i]!, text: text[i]! }));

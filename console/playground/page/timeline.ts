@@ -7,23 +7,12 @@
 import { shortNumber, tickStep } from "../../../schedules/pictures/grid.ts";
 import { inkOf } from "../../../schedules/pictures/svg.ts";
 import { colorOf, fitCanvas, setText, stripesOf } from "../../dashboard/page/elements.js";
-import { listenToKeys, openView } from "../../dashboard/page/pointer.js";
+import { listenToKeys, openView, type Range } from "../../dashboard/page/pointer.js";
 import { KINDS } from "../../dashboard/page/timeline.js";
-import {
-  type Box,
-  CAUSES,
-  type Gap,
-  type Picture,
-  type Range,
-  type Spans,
-  spansOf,
-} from "./play.ts";
+import { type Box, CAUSES, type Gap, type Picture, type Spans, spansOf } from "./play.ts";
 
 /** A selected action or bubble. */
-interface Chosen {
-  readonly worker: number;
-  readonly span: Box | Gap;
-}
+type Chosen = NonNullable<ReturnType<typeof spanAt>>;
 
 /** A picture and how it is drawn. */
 interface Scene {
@@ -50,14 +39,15 @@ function layOut({ workers }: Picture, width: number) {
 function spanAt(
   { picture, spans, width }: Pick<Scene, "picture" | "spans" | "width">,
   { x, y, time }: { x: number; y: number; time: number },
-): Chosen | undefined {
+) {
   const { row, gutter } = layOut(picture, width), worker = Math.floor((y - TOP) / row);
   const found = spans[worker];
   if (!found || x < gutter) return undefined;
   const lane = (y - TOP) % row < row / 2 ? 0 : 1;
   const isThere = ({ from, to }: Range) => time >= from && time < to;
-  const span = found.boxes.find((box) => isThere(box) && (box.lanes === 1 || box.lane === lane)) ??
-    found.gaps.find(isThere);
+  const span: Box | Gap | undefined =
+    found.boxes.find((box) => isThere(box) && (box.lanes === 1 || box.lane === lane)) ??
+      found.gaps.find(isThere);
   return span && { worker, span };
 }
 

@@ -124,6 +124,12 @@ const GRID = ["#d9dce1", "#3a3f48"] as const;
 const PLOT = { left: 72, top: 62, width: 600, height: 300 };
 const LINE_HEIGHT = 18, NAME_MAX = 80;
 
+/** Returns the curves with points, by run and kind. */
+const curvesOf = (runs: readonly LossCurves[]) =>
+  runs.flatMap(({ training, heldOut }, run) =>
+    [training, heldOut].map((points, kind) => ({ points, run, kind }))
+  ).filter(({ points }) => points.length > 0);
+
 /** Returns the kinds of curves: of the steps, and of held-out data. */
 const kindsOf = (runs: readonly LossCurves[]) => {
   const [what] = measuredIn(runs);
@@ -143,21 +149,18 @@ export function drawLosses(runs: readonly LossCurves[]): string {
   const names = runs.map(({ name }) => inOneLine(name));
   const [what, unit] = measuredIn(runs);
   const heading = `${what[0]!.toUpperCase()}${what.slice(1)} of ${names.join(", ")}`;
-  const all = runs.flatMap(({ training, heldOut }) => [...training, ...heldOut]);
+  const curves = curvesOf(runs), all = curves.flatMap(({ points }) => points);
   const x = axisOf(all.map(({ step }) => step), PLOT.width, 8, 1);
   const y = axisOf(all.map(({ loss }) => loss), PLOT.height, 6);
   const at = ({ step, loss }: LossPoint) => `${x.at(step)} ${round(PLOT.height - y.at(loss))}`;
-  const curves = runs.flatMap(({ training, heldOut }, run) =>
-    [training, heldOut].flatMap((points, kind) => {
-      if (points.length === 0) return [];
-      const colour = colourOf(runs.length === 1 ? kind : run), places = points.map(at);
-      const dots = places.map((place) => `M${place}h0`).join("");
-      return [
-        line(`M${places.join("L")}`, colour, 1.75, kind),
-        ...all.length <= FEW ? [line(dots, colour, 5)] : [],
-      ];
-    })
-  );
+  const lines = curves.flatMap(({ points, run, kind }) => {
+    const colour = colourOf(runs.length === 1 ? kind : run), places = points.map(at);
+    const dots = places.map((place) => `M${place}h0`).join("");
+    return [
+      line(`M${places.join("L")}`, colour, 1.75, kind),
+      ...all.length <= FEW ? [line(dots, colour, 5)] : [],
+    ];
+  });
   const legend = legendOf(runs, names);
   const width = PLOT.left + PLOT.width + 32, below = PLOT.top + PLOT.height + 62;
   const height = below + legend.length * LINE_HEIGHT;
@@ -179,7 +182,7 @@ export function drawLosses(runs: readonly LossCurves[]): string {
     }),
     text(PLOT.width / 2, PLOT.height + 34, "optimizer step", { anchor: "middle" }),
     text(0, -16, unit, {}),
-    ...curves,
+    ...lines,
     `</g>`,
     ...legend.flatMap(({ name, colour, kind }, i) => [
       line(`M${PLOT.left} ${below + i * LINE_HEIGHT}h24`, colour, 1.75, kind),
@@ -218,18 +221,15 @@ const colourOf = (nth: number) => LINES[nth % LINES.length]![0];
 
 /** Returns the legend: kinds of losses for one run, otherwise the runs. */
 function legendOf(runs: readonly LossCurves[], names: readonly string[]) {
-  const has = [
-    runs.some(({ training }) => training.length > 0),
-    runs.some(({ heldOut }) => heldOut.length > 0),
-  ];
+  const drawn = new Set(curvesOf(runs).map(({ kind }) => kind));
   const kinds = kindsOf(runs).map((name, kind) => ({ name, kind, colour: colourOf(kind) }));
-  if (runs.length === 1) return kinds.filter(({ kind }) => has[kind]);
+  if (runs.length === 1) return kinds.filter(({ kind }) => drawn.has(kind));
   const all = names.map((name, run) => ({
     name: `${run + 1}: ${name}`,
     kind: 0,
     colour: colourOf(run),
   }));
-  return has[1] ? [...all, { ...kinds[1]!, colour: INK[0] }] : all;
+  return drawn.has(1) ? [...all, { ...kinds[1]!, colour: INK[0] }] : all;
 }
 
 const label = (value: number) => String(Number(value.toPrecision(6)));
@@ -238,15 +238,12 @@ const cut = (words: string) => words.length > NAME_MAX ? `${words.slice(0, NAME_
 
 /** Describes the curves. */
 function describe(runs: readonly LossCurves[], names: readonly string[]): string {
-  return runs.flatMap(({ training, heldOut }, nth) =>
-    [training, heldOut].flatMap((points, kind) => {
-      const first = points[0], last = points.at(-1);
-      if (!first || !last) return [];
-      const from = `${first.loss.toFixed(3)} at step ${Math.round(first.step)}`;
-      const to = `${last.loss.toFixed(3)} at step ${Math.round(last.step)}`;
-      return `${names[nth]}: ${kindsOf(runs)[kind]} from ${from} to ${to}`;
-    })
-  ).join("; ");
+  return curvesOf(runs).map(({ points, run, kind }) => {
+    const [from, to] = [points[0]!, points.at(-1)!].map(({ step, loss }) =>
+      `${loss.toFixed(3)} at step ${Math.round(step)}`
+    );
+    return `${names[run]}: ${kindsOf(runs)[kind]} from ${from} to ${to}`;
+  }).join("; ");
 }
 
 /** Rows of a text chart. */
@@ -264,11 +261,7 @@ const MARKS = ["·o", "+x", "*#", "~=", ":%", "^@", "!?", "-&"] as const;
  * @param columns of the terminal.
  */
 export function textChart(runs: readonly LossCurves[], columns: number): string[] {
-  const curves = runs.flatMap(({ training, heldOut }, nth) => {
-    const [loss, held] = MARKS[nth % MARKS.length]!;
-    return [{ points: training, mark: loss! }, { points: heldOut, mark: held! }];
-  });
-  const all = curves.flatMap(({ points }) => points);
+  const curves = curvesOf(runs), all = curves.flatMap(({ points }) => points);
   const [low, high] = rangeOf(all, "loss"), [first, last] = rangeOf(all, "step");
   const labels = Array.from(
     { length: ROWS },
@@ -282,9 +275,10 @@ export function textChart(runs: readonly LossCurves[], columns: number): string[
   const grid = Array.from({ length: ROWS }, () => Array.from({ length: width }, () => " "));
   const place = (value: number, from: number, to: number, cells: number) =>
     to === from ? 0 : Math.round((cells - 1) * (value - from) / (to - from));
-  for (const { points, mark } of curves) {
+  for (const { points, run, kind } of curves) {
     for (const { step, loss } of points) {
-      grid[place(loss, high, low, ROWS)]![place(step, first, last, width)] = mark;
+      const row = grid[place(loss, high, low, ROWS)]!;
+      row[place(step, first, last, width)] = MARKS[run % MARKS.length]![kind]!;
     }
   }
   const [from, to] = [first, last].map((step) => `${Math.round(step)}`) as [string, string];

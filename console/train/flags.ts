@@ -35,6 +35,16 @@ export const BUILT_MODEL_FLAG = {
   help: `model to train: ${builtInNames("model").join(", ")}, or one of your own`,
 } as const;
 
+/** A size of a model that has a default. */
+const size = <const A extends readonly string[]>(
+  name: keyof typeof DEFAULT_SIZES,
+  aliases: A,
+  help: string,
+) => ({
+  kind: "integer" as const,
+  ...{ aliases, maximum: GPT2_MAX[name], default: DEFAULT_SIZES[name], help },
+});
+
 /** The model and its sizes: these cannot change in a resumed run. */
 export const MODEL_FLAGS = {
   model: {
@@ -42,28 +52,17 @@ export const MODEL_FLAGS = {
     value: `${PART}|FILE.onnx`,
     help: `model to train: ${builtInNames("model").join(", ")}, one of your own, or an ONNX file`,
   },
-  layers: {
-    kind: "integer",
-    aliases: ["n_layer", "num_hidden_layers"],
-    maximum: GPT2_MAX.layers,
-    default: DEFAULT_SIZES.layers,
-    help:
-      "transformer blocks (t5: of encoder and decoder each), hidden layers of the mlp, or resolutions of resnet and unet",
-  },
-  hidden: {
-    kind: "integer",
-    aliases: ["n_embd", "hidden_size"],
-    maximum: GPT2_MAX.hidden,
-    default: DEFAULT_SIZES.hidden,
-    help: "width of the layers; of resnet and unet, channels of the coarsest resolution",
-  },
-  heads: {
-    kind: "integer",
-    aliases: ["n_head", "num_attention_heads"],
-    maximum: GPT2_MAX.heads,
-    default: DEFAULT_SIZES.heads,
-    help: "attention heads",
-  },
+  layers: size(
+    "layers",
+    ["n_layer", "num_hidden_layers"],
+    "transformer blocks (t5: of encoder and decoder each), hidden layers of the mlp, or resolutions of resnet and unet",
+  ),
+  hidden: size(
+    "hidden",
+    ["n_embd", "hidden_size"],
+    "width of the layers; of resnet and unet, channels of the coarsest resolution",
+  ),
+  heads: size("heads", ["n_head", "num_attention_heads"], "attention heads"),
   "kv-heads": {
     kind: "integer",
     aliases: ["num_key_value_heads"],
@@ -94,13 +93,7 @@ export const MODEL_FLAGS = {
     otherwise: "the default of the model",
     help: "models of your own: experts of a mixture",
   },
-  seq: {
-    kind: "integer",
-    aliases: ["block_size", "max_position_embeddings"],
-    maximum: GPT2_MAX.seq,
-    default: DEFAULT_SIZES.seq,
-    help: "tokens of a sample",
-  },
+  seq: size("seq", ["block_size", "max_position_embeddings"], "tokens of a sample"),
   vocab: {
     kind: "integer",
     aliases: ["vocab_size"],

@@ -44,9 +44,7 @@ function openRun({ workers, schedule, coarsening, sync }: RunOptions): Promise<B
 }
 
 /** Returns the milliseconds of the parts of a step on one worker. */
-function shares(
-  trace: readonly TracedAction[],
-): { step: number; waits: number; optimizer: number } {
+function shares(trace: readonly TracedAction[]) {
   const start = trace[0]!.start, end = trace.at(-1)!.end;
   const busy = (isOf: (name: string) => boolean) =>
     trace.filter(({ name }) => isOf(name)).reduce((sum, one) => sum + one.end - one.start, 0);

@@ -1,14 +1,15 @@
 /** Formulas of the papers on AxoNN, Chimera and Hanayo, as printed and corrected. */
 
-import { type Analysis, analyze, criticalPath, type Schedule } from "../../schedules/mod.ts";
+import {
+  type Analysis,
+  analyze,
+  criticalPath,
+  type Link,
+  type Schedule,
+} from "../../schedules/mod.ts";
 
 /** A link by the α-β model: `latencyMs` is α, `1 / bytesPerMs` is β. */
-export interface LinkModel {
-  /** Milliseconds of a message without bytes. */
-  readonly latencyMs: number;
-  /** Bytes that arrive in a millisecond. */
-  readonly bytesPerMs: number;
-}
+export type LinkModel = Readonly<Record<keyof Link, number>>;
 
 /**
  * Milliseconds of one message: α + βL.

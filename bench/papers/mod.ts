@@ -305,17 +305,6 @@ interface Figure {
   readonly difference?: number;
 }
 
-/** A formula of a paper beside the simulator. */
-interface Comparison {
-  readonly model: string;
-  readonly configuration: string;
-  readonly unit?: string;
-  /** The call of the formula, or its value. */
-  readonly analytic: unknown;
-  /** The call of the simulation, or its value. */
-  readonly simulated: unknown;
-}
-
 /** All figures of the papers. */
 export const FIGURES = figures as unknown as readonly Figure[];
 
@@ -401,7 +390,7 @@ function describeModels(): string[] {
   const equation1 = ([["Bert-48", 32, 256], ["GPT-2", 512, 512]] as const).flatMap((
     [name, workers, batch],
   ) =>
-    compareEquation1(name, workers, batch).map(({ plan, analyticMs, simulatedMs }): Comparison => ({
+    compareEquation1(name, workers, batch).map(({ plan, analyticMs, simulatedMs }) => ({
       model: "Chimera Eq. 1",
       configuration: `${name}, ${configurationOf(plan)}`,
       unit: "ms",
@@ -409,7 +398,8 @@ function describeModels(): string[] {
       simulated: simulatedMs,
     }))
   );
-  const cells = [...equation1, ...models as Comparison[]].map(
+  // Of the formula and the simulation each has the call, or the value.
+  const cells = [...equation1, ...models].map(
     ({ model, configuration, ...one }) => {
       const analytic = predict(one.analytic) as number,
         simulated = predict(one.simulated) as number;

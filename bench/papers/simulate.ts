@@ -312,18 +312,6 @@ export function axonnStep(
   return { pipelineS, reduceS, closingS, optimizerS, stepS: closed.makespanMs / 1000 };
 }
 
-/** A figure of a machine with its source. */
-interface Fact {
-  readonly value: unknown;
-  /**
-   * `stated` by the paper; of a public `document`; `assumed`; or `fitted` to a figure of the paper,
-   * which is then no prediction.
-   */
-  readonly by: string;
-  /** The place, the document, the reason, or the figure that it is fitted to. */
-  readonly source: string;
-}
-
 /** A machine as a paper used it. */
 export interface Machine {
   /** GPUs of a node. */
@@ -391,13 +379,12 @@ export interface Task {
   readonly microBatches?: readonly number[];
 }
 
-interface MachineFacts {
-  readonly name: string;
-  readonly facts: Readonly<Record<string, Fact>>;
-}
-
-/** The machines by short names: a name, and each figure with its source. */
-export const FACTS = setups.machines as unknown as Readonly<Record<string, MachineFacts>>;
+/**
+ * The machines by short names: a name, and each figure with its source: the place, the document, the
+ * reason, or the figure that it is fitted to. It is `stated` by the paper; of a public `document`;
+ * `assumed`; or `fitted` to a figure of the paper, which is then no prediction.
+ */
+export const FACTS = setups.machines;
 /** The models, by their names in the papers. */
 export const MODELS: Readonly<Record<string, Model>> = setups.models;
 /** The systems, by their names in the papers. */
@@ -408,7 +395,8 @@ export const TASKS: Readonly<Record<string, Task>> = setups.tasks;
 /** Returns a machine's values. */
 export const machineOf = (name: string): Machine =>
   Object.fromEntries(
-    Object.entries(FACTS[name]!.facts).map(([field, { value }]) => [field, value]),
+    Object.entries(FACTS[name as keyof typeof FACTS].facts)
+      .map(([field, { value }]) => [field, value]),
   ) as unknown as Machine;
 
 /** Returns the trained numbers of a layer: four square matrices of attention, eight of the MLP. */

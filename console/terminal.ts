@@ -45,6 +45,10 @@ export async function* linesOf(
   if (rest !== "") yield rest;
 }
 
+/** Quotes a word for a shell. */
+export const quotedForShell = (word: string): string =>
+  /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
+
 /** Throws a refusal of arguments unless a condition holds. */
 export function ensure(
   condition: unknown,

@@ -23,7 +23,7 @@ import {
 } from "../../actors/transports/mpi/launch_watch.ts";
 import type { CommandContext } from "../command.ts";
 import { answersItself, rawArguments } from "../parse.ts";
-import { linesOf, print, printError, writeAll, writeOutput } from "../terminal.ts";
+import { linesOf, print, printError, quotedForShell, writeAll, writeOutput } from "../terminal.ts";
 import { TRAIN_SYNTAX } from "../train/flags.ts";
 import {
   type CommandLine,
@@ -34,7 +34,6 @@ import {
   placeRanks,
   readHosts,
   shellLine,
-  shellWord,
   slurmScript,
 } from "./launcher.ts";
 import {
@@ -401,6 +400,6 @@ function writeScript(
   if (script === undefined || flags.print) print(text.trimEnd());
   else {
     writeOutput(script, text);
-    printError(`Wrote ${script}; submit it with: sbatch ${shellWord(script)}`);
+    printError(`Wrote ${script}; submit it with: sbatch ${quotedForShell(script)}`);
   }
 }

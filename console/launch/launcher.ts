@@ -6,7 +6,7 @@
  */
 
 import { checkFile } from "../command.ts";
-import { ensure, quoted } from "../terminal.ts";
+import { ensure, quoted, quotedForShell } from "../terminal.ts";
 import type { LaunchFlags } from "./flags.ts";
 import { refusal } from "../../kernels/internal.ts";
 
@@ -293,15 +293,11 @@ function networkOf(name: string | undefined): Record<string, string> {
   return { UCX_NET_DEVICES: name };
 }
 
-/** Quotes a word for a shell. */
-export const shellWord = (word: string): string =>
-  /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
-
 /** Formats a command line for a shell. */
 export const shellLine = ({ env, words }: CommandLine): string =>
   [
-    ...Object.entries(env).map(([name, value]) => `${name}=${shellWord(value)}`),
-    ...words.map(shellWord),
+    ...Object.entries(env).map(([name, value]) => `${name}=${quotedForShell(value)}`),
+    ...words.map(quotedForShell),
   ].join(" ");
 
 /** The name of an MPI. */
@@ -421,10 +417,10 @@ export function slurmScript({ ranks, folder, launch, srun }: SlurmJob): string {
     "#SBATCH --open-mode=append",
     `#SBATCH --signal=B:TERM@${GRACE_SECONDS}`,
     "",
-    `cd ${shellWord(folder)} || exit 2`,
+    `cd ${quotedForShell(folder)} || exit 2`,
     `# The ranks are started, and started again when one dies, by:`,
     `#   ${srun.replaceAll("\n", " ")}`,
-    `exec ${launch.map(shellWord).join(" ")}`,
+    `exec ${launch.map(quotedForShell).join(" ")}`,
     "",
   ].join("\n");
 }

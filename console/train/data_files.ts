@@ -40,7 +40,7 @@ import {
   type TokenizerPlaces,
   tokenizerSource,
 } from "../commands/trained.ts";
-import { ensure, inOneLine, quoted } from "../terminal.ts";
+import { ensure, inOneLine, quoted, quotedForShell } from "../terminal.ts";
 import { type GivenTrainFlags, SIZES } from "./flags.ts";
 
 /** Largest sizes of data and schedule files, by flag. */
@@ -262,10 +262,7 @@ function withoutData(args: readonly string[]): string[] {
 }
 
 /** Quotes a word for a shell, without control characters. */
-export function shellWord(word: string): string {
-  const shown = inOneLine(word);
-  return /^[\w./:=@%+,-]+$/.test(shown) ? shown : `'${shown.replaceAll("'", `'\\''`)}'`;
-}
+export const shellWord = (word: string): string => quotedForShell(inOneLine(word));
 
 /** Inputs for the choice of a tokenizer. */
 interface TokenizerRequest {

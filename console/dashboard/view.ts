@@ -76,8 +76,8 @@ export function expectedSpans(
   return lists.map((list, worker) =>
     Array.from(list, (action, i): Span => [
       formatAction(action),
-      starts[worker]![i]!,
-      ends[worker]![i]!,
+      microseconds(starts[worker]![i]!),
+      microseconds(ends[worker]![i]!),
     ])
   );
 }
@@ -316,14 +316,11 @@ export function traceView(
 ): TraceView {
   if (traces.flat().length > ACTIONS_MAX) return { step, length: 0, workers: [], expected: [] };
   const { start, end, workers } = readStep(traces, replicas);
-  const expected = schedule ? expectedSpans(schedule, traces) : [];
   return {
     step,
     length: microseconds(end - start),
     workers: workers.map((worker) => workerStep(worker, start)),
-    expected: expected.map((spans) =>
-      spans.map(([name, from, to]) => [name, microseconds(from), microseconds(to)])
-    ),
+    expected: schedule ? expectedSpans(schedule, traces) : [],
   };
 }
 

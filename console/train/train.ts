@@ -345,8 +345,6 @@ function printDone(event: EndEvent, parts: KeptComponents): void {
   });
 }
 
-const printLine = (line: string) => print(line);
-
 const printJson = (line: unknown) => print(JSON.stringify(line));
 
 type EndEvent = Extract<TrainEvent, { type: "end" }>;
@@ -379,7 +377,7 @@ function consoleReport(steps: number, unit: Task["unit"], withMemory = false): R
     if (event.type === "step" || event.type === "skip") before ??= event.step - 1;
     switch (event.type) {
       case "plan":
-        return [...planLines(event.plan), ...memory?.begin(event.plan) ?? []].forEach(printLine);
+        return [...planLines(event.plan), ...memory?.begin(event.plan) ?? []].forEach(print);
       case "step":
         return progress.step(
           event.step,
@@ -405,9 +403,9 @@ function consoleReport(steps: number, unit: Task["unit"], withMemory = false): R
         const on = [device, adapter, matrix].filter((one) => one !== undefined).join(", ");
         const taken = event.steps - (before ?? event.steps);
         print(`${count(taken, "step")} in ${seconds} s on ${on}`);
-        memory?.end(event.memory).forEach(printLine);
+        memory?.end(event.memory).forEach(print);
         if (event.checkpoint && event.checkpoint !== told) print(`checkpoint ${event.checkpoint}`);
-        return bestLines(event).forEach(printLine);
+        return bestLines(event).forEach(print);
       }
     }
   }, () => {

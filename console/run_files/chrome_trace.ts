@@ -26,7 +26,7 @@ import { BoundedFile, type BoundedFileOptions } from "./timeline_file.ts";
 type Args = Readonly<Record<string, string | number | readonly number[]>>;
 
 /** An event of a track. Times are in microseconds since the start of the trace. */
-interface ChromeEvent {
+export interface ChromeEvent {
   /** Kind: `M` names a process, a track or the trace; `X` is work, or idle time (`cat` is `wait`); `s` and
    * `f` are the start and end of a flow; `C` are values of a curve; `i` is an instant. */
   readonly ph: "M" | "X" | "s" | "f" | "C" | "i";

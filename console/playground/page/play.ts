@@ -6,6 +6,7 @@
  */
 
 import { KINDS } from "../../../schedules/action_list.ts";
+import type { ChromeEvent } from "../../run_files/chrome_trace.ts";
 import { recomputedStages, violationError } from "../../../schedules/internal.ts";
 import {
   type Action,
@@ -269,21 +270,10 @@ export function exportSide(
   return format === "svg" ? formatSvg(analysis) : formatCsv(analysis.schedule.lists);
 }
 
-/** An event of a trace. */
-interface TraceEvent {
-  readonly ph?: string;
-  readonly name?: string;
-  readonly pid?: number;
-  readonly tid?: number;
-  readonly ts?: number;
-  readonly dur?: number;
-  readonly args?: { readonly step?: number };
-}
-
 const ACTION = /^\d+[FBIWR]\d/;
 
 /** Reads the events of a trace; a killed run has not written its end. */
-function eventsIn(text: string): readonly TraceEvent[] {
+function eventsIn(text: string): readonly Partial<ChromeEvent>[] {
   try {
     const events: unknown = JSON.parse(text.trim().replace(/,?\s*\]?$/, "]"));
     if (Array.isArray(events) && events.every((one) => one instanceof Object)) return events;

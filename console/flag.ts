@@ -120,10 +120,14 @@ export const COMMON_FLAGS: Readonly<Record<"help" | "version", Flag & { kind: "s
   version: { kind: "switch", aliases: ["V"], help: "show the version" },
 };
 
-/** All flags of a command. */
-export function flagsOf({ groups }: CommandSyntax): Flags {
-  return Object.assign({}, ...groups.map(({ flags }) => flags));
-}
+/** Returns all flags of a command. */
+export const flagsOf = <const G extends CommandSyntax["groups"]>(
+  { groups }: { readonly groups: G },
+): AllOf<G[number]["flags"]> => Object.assign({}, ...groups.map(({ flags }) => flags));
+
+/** The type with the flags of each of some types. */
+export type AllOf<F> = (F extends unknown ? (flags: F) => void : never) extends
+  (flags: infer All) => void ? All : never;
 
 /** The type of the values of an option's flag. */
 type FlagValueOf<O> = O extends { flag: { read: (text: string) => infer V } }

@@ -8,7 +8,7 @@ import type { Profile } from "../../actors/planner/profile.ts";
 import type { DataComponent } from "../../actors/registry/component.ts";
 import { PRECISIONS, RECOMPUTE_POLICIES } from "../../kernels/mod.ts";
 import { scheduleNames } from "../../schedules/mod.ts";
-import { type CommandSyntax, COMMON_FLAGS, type FlagValues } from "../flag.ts";
+import { COMMON_FLAGS, flagsOf, type FlagValues } from "../flag.ts";
 import { rawArguments, readKeptFlags } from "../parse.ts";
 import { inOneLine, printError } from "../terminal.ts";
 import {
@@ -141,16 +141,8 @@ const SHOWING_FLAGS = {
   ...COMMON_FLAGS,
 } as const;
 
-/** All flags of `troupe plan`. */
-export const PLAN_FLAGS = {
-  ...PLANNED_FLAGS,
-  ...PLACE_FLAGS,
-  ...CHOICE_FLAGS,
-  ...SHOWING_FLAGS,
-} as const;
-
 /** The flags of `troupe plan` in groups, for its help. */
-export const PLAN_GROUPS: CommandSyntax["groups"] = [
+export const PLAN_GROUPS = [
   {
     title: "The model, as for troupe train; by default that of the profile:",
     flags: PLANNED_FLAGS,
@@ -158,7 +150,10 @@ export const PLAN_GROUPS: CommandSyntax["groups"] = [
   { title: "The machine:", flags: PLACE_FLAGS },
   { title: "The search:", flags: CHOICE_FLAGS },
   { title: "Output:", flags: SHOWING_FLAGS },
-];
+] as const;
+
+/** All flags of `troupe plan`. */
+export const PLAN_FLAGS = flagsOf({ groups: PLAN_GROUPS });
 
 /** The values of the flags. */
 export type PlanFlags = FlagValues<typeof PLAN_FLAGS>;

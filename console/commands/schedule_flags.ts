@@ -45,6 +45,7 @@ import {
   type CommandSyntax,
   COMMON_FLAGS,
   flagOf,
+  flagsOf,
   flagsOfOptions,
   type FlagValues,
   type GivenFlags,
@@ -502,15 +503,17 @@ const VARYING_FLAGS = {
   profile: PROFILE,
 } as const;
 
-const FLAGS = {
-  ...SIZE_FLAGS,
-  ...PARAMETER_FLAGS,
-  ...COST_FLAGS,
-  ...EDGE_FLAGS,
-  ...MEMORY_FLAGS,
-  ...VARYING_FLAGS,
-  ...SHOWING_FLAGS,
-} as const;
+const GROUPS = [
+  { title: "The pipeline:", flags: SIZE_FLAGS },
+  { title: "Parameters of some schedules:", flags: PARAMETER_FLAGS },
+  { title: "Costs of actions:", flags: COST_FLAGS },
+  { title: "Skip edges:", flags: EDGE_FLAGS },
+  { title: "Memory of stages, in bytes:", flags: MEMORY_FLAGS },
+  { title: "Variation of times, for jitter:", flags: VARYING_FLAGS },
+  { title: "Output:", flags: SHOWING_FLAGS },
+] as const;
+
+const FLAGS = flagsOf({ groups: GROUPS });
 
 /** The declaration of `troupe schedule`. */
 export const SCHEDULE_SYNTAX: CommandSyntax = {
@@ -524,15 +527,7 @@ export const SCHEDULE_SYNTAX: CommandSyntax = {
     "jitter --workers D --micro-batches N [flags]   candidates with varying times and work",
   ],
   words: ["list", "compare", "jitter", ...scheduleNames()],
-  groups: [
-    { title: "The pipeline:", flags: SIZE_FLAGS },
-    { title: "Parameters of some schedules:", flags: PARAMETER_FLAGS },
-    { title: "Costs of actions:", flags: COST_FLAGS },
-    { title: "Skip edges:", flags: EDGE_FLAGS },
-    { title: "Memory of stages, in bytes:", flags: MEMORY_FLAGS },
-    { title: "Variation of times, for jitter:", flags: VARYING_FLAGS },
-    { title: "Output:", flags: SHOWING_FLAGS },
-  ],
+  groups: GROUPS,
   notes: ["Exit codes: 0 shown; 2 bad input."],
 };
 

@@ -13,10 +13,12 @@ import { GPT2_MAX } from "../../kernels/internal.ts";
 import { COST_FLAGS, SCHEDULE_FLAGS, SCHEDULE_OPTIONS } from "../commands/schedule_flags.ts";
 import { TOKENIZER_FLAG } from "../commands/trained.ts";
 import {
+  type AllOf,
   type CommandSyntax,
   COMMON_FLAGS,
   DASHBOARD_FLAGS,
   type Flags,
+  flagsOf,
   flagsOfOptions,
   type FlagValues,
   type GivenFlags,
@@ -228,15 +230,10 @@ const DATA_NAMES = builtInNames("data").filter((name) => !Object.hasOwn(DATA_FIL
 function insertAfter<T extends Flags, Own extends Readonly<Record<string, Flags>>>(
   options: T,
   own: Own,
-): T & { readonly [K in keyof AllOf<Own>]: AllOf<Own>[K] } {
+): T & AllOf<Own[keyof Own]> {
   const flags = Object.entries(options).map(([name, flag]) => ({ [name]: flag, ...own[name] }));
   return Object.assign({}, ...flags);
 }
-
-/** The flags of all values of a record. */
-type AllOf<T> =
-  (T[keyof T] extends infer F ? F extends unknown ? (flags: F) => void : never : never) extends
-    (flags: infer All) => void ? All : never;
 
 type Inherited = { readonly isInherited: true };
 
@@ -401,14 +398,27 @@ const RUNNING_FLAGS = {
  */
 export const INHERITED_FLAGS = { ...MODEL_FLAGS, ...ONNX_FLAGS, ...LEARNING_FLAGS } as const;
 
+const GROUPS = [
+  { title: "The model (fixed once a run has begun):", flags: MODEL_FLAGS },
+  {
+    title: "A model of an ONNX file (fixed once a run has begun; the file is named again):",
+    flags: ONNX_FLAGS,
+  },
+  {
+    title: "Data and optimizer (a resumed run inherits these):",
+    flags: LEARNING_FLAGS,
+  },
+  {
+    title: "Data of your own (to resume a run, name the same file again):",
+    flags: DATA_FILE_FLAGS,
+  },
+  { title: "Its schedule:", flags: SCHEDULE_FLAGS },
+  { title: "What actions cost, for the schedule search:", flags: COST_FLAGS },
+  { title: "How it runs:", flags: RUNNING_FLAGS },
+] as const;
+
 /** Every flag of `troupe train`. */
-export const TRAIN_FLAGS = {
-  ...INHERITED_FLAGS,
-  ...DATA_FILE_FLAGS,
-  ...SCHEDULE_FLAGS,
-  ...COST_FLAGS,
-  ...RUNNING_FLAGS,
-} as const;
+export const TRAIN_FLAGS = flagsOf({ groups: GROUPS });
 
 /** The values of the flags of `troupe train`. */
 export type TrainFlags = FlagValues<typeof TRAIN_FLAGS>;
@@ -421,24 +431,7 @@ export const TRAIN_SYNTAX: CommandSyntax = {
   name: "train",
   summary: "trains a model with a pipeline of stage actors",
   usage: ["[flags]"],
-  groups: [
-    { title: "The model (fixed once a run has begun):", flags: MODEL_FLAGS },
-    {
-      title: "A model of an ONNX file (fixed once a run has begun; the file is named again):",
-      flags: ONNX_FLAGS,
-    },
-    {
-      title: "Data and optimizer (a resumed run inherits these):",
-      flags: LEARNING_FLAGS,
-    },
-    {
-      title: "Data of your own (to resume a run, name the same file again):",
-      flags: DATA_FILE_FLAGS,
-    },
-    { title: "Its schedule:", flags: SCHEDULE_FLAGS },
-    { title: "What actions cost, for the schedule search:", flags: COST_FLAGS },
-    { title: "How it runs:", flags: RUNNING_FLAGS },
-  ],
+  groups: GROUPS,
   notes: [
     "In brackets: the default, the bounds, and the names that nanoGPT and Hugging Face have for it.",
     "Names may be written with _ for -, and --no-FLAG takes a switch back.",

@@ -23,13 +23,16 @@ import type { RunPlace, TrainRequest } from "../train/request.ts";
 import {
   endedStatus,
   eventView,
+  type FactTable,
   recordedSchedule,
+  type RunFacts as PageFacts,
   RunView,
+  type StatusView,
   type TraceContext,
   traceView,
+  type Updates,
 } from "./view.ts";
 import { serveDashboard } from "./serve.ts";
-import type { FactTable, RunFacts as PageFacts, StatusView, Updates } from "./state.ts";
 
 /** Minimum interval between reads of the files. */
 const READ_EVERY_MS = 1000;

@@ -1,5 +1,5 @@
 /**
- * The view of a run, from which pages get its state and updates.
+ * The view of a run, from which pages get its state and updates, and the types of these.
  *
  * @module
  */
@@ -23,19 +23,113 @@ import { scheduleOf } from "../commands/schedule_flags.ts";
 import { type BoundedList, RecentList, ThinnedList } from "../run_files/bounded_lists.ts";
 import type { TimelineEvent } from "../run_files/timeline_file.ts";
 import type { TrainFlags } from "../train/flags.ts";
-import type {
-  EventView,
-  RunFacts,
-  Span,
-  StatusView,
-  StepRow,
-  Tail,
-  TracesUpdate,
-  TraceView,
-  Updates,
-  WorkerStep,
-  WorkerView,
-} from "./state.ts";
+
+/** State for a page: everything when it opens, then the changes. */
+export interface Updates {
+  /** The run. */
+  readonly run?: RunFacts;
+  /** Its status. */
+  readonly status?: StatusView;
+  /** Steps, thinned out if there are many. */
+  readonly metrics?: Tail<StepRow>;
+  /** Losses on held-out data, thinned out if there are many. */
+  readonly evaluations?: Tail<Metrics>;
+  /** The last failures, joined workers, checkpoints and resumptions. */
+  readonly events?: Tail<EventView>;
+  /** Memory and restarts of each worker. */
+  readonly workers?: readonly WorkerView[];
+  /** Traced steps. */
+  readonly traces?: ReturnType<TraceList["all"]>;
+}
+
+/** Metrics of a step; with jobs the mean of their losses and the sum of their speeds. */
+export interface StepRow extends Metrics {
+  /** The curves of each job that runs in it. */
+  readonly jobs?: Readonly<Record<string, { readonly [K in CurveKey]: number | undefined }>>;
+}
+
+/** The metrics that have a chart. */
+export type CurveKey = "loss" | "tokensPerSecond" | "gradNorm" | "learningRate";
+
+/** The end of a list, which replaces all entries from an index on. */
+export interface Tail<T> {
+  /** First replaced index. */
+  readonly from: number;
+  /** Entries from this index on. */
+  readonly entries: readonly T[];
+}
+
+/** Status and progress of a run. */
+export interface StatusView {
+  /** Status. */
+  readonly status: "starting" | "running" | "finished" | "interrupted" | "failed" | "gone";
+  /** Reason of a failure, or another note. */
+  readonly note?: string;
+  /** Last step taken. */
+  readonly step: number;
+  /** Steps of the whole run. */
+  readonly steps: number;
+}
+
+/** Properties of a run that do not change. */
+export interface RunFacts {
+  /** Title: the folder or the model. */
+  readonly title: string;
+  /** Name of the schedule. */
+  readonly schedule: string;
+  /** Unit of predictions: tokens, samples or predictions. */
+  readonly unit: string;
+  /** Unit of the loss, if it is known. */
+  readonly lossUnit?: string | undefined;
+  /** Start in milliseconds since the epoch. */
+  readonly started: number;
+  /** Command that shows the run again, if it has a folder. */
+  readonly command?: string;
+  /** Workers by number: those of the first data-parallel replica first. */
+  readonly workers: readonly { readonly replica: number; readonly stages: readonly number[] }[];
+  /** Fill and text colours of an action by kind, stage and pipeline, such as `F2.0`. */
+  readonly inks: Readonly<Record<string, readonly [fill: string, text: string]>>;
+  /** Pipeline of each micro-batch of a replica. */
+  readonly pipelineOf: readonly number[];
+  /** Tables of names and values. */
+  readonly tables: readonly FactTable[];
+}
+
+/** A table with a title. */
+export interface FactTable {
+  /** Title. */
+  readonly title: string;
+  /** Names and values. */
+  readonly rows: readonly (readonly [name: string, value: string])[];
+}
+
+/** An action: name, start and end in milliseconds of the step. */
+export type Span = readonly [name: string, start: number, end: number];
+
+/** Idle time of a worker and its cause. */
+type Gap = readonly [start: number, end: number, cause: string];
+
+/** State of a worker. */
+export interface WorkerView {
+  /** Bytes of memory. */
+  readonly memoryBytes?: number;
+  /** Number of restarts. */
+  readonly restarts: number;
+}
+
+/** An event of a run. */
+export interface EventView {
+  /** Kind. */
+  readonly kind: "failure" | "joined" | "checkpoint" | "resumed";
+  /** Last step before the event. */
+  readonly step: number;
+  /** Time in milliseconds since the epoch. */
+  readonly time: number;
+  /** The worker, if it is about one. */
+  readonly worker?: number;
+  /** Description. */
+  readonly text: string;
+}
 
 /**
  * Creates the schedule of a run from its flags. Returns undefined for schedules from files or
@@ -185,13 +279,14 @@ class TraceList {
     this.#unsent = [...this.#unsent, trace].slice(-NEWEST_MAX);
   }
 
-  all(added?: readonly LazyTrace[]): TracesUpdate {
+  /** Returns new traced steps, and the steps of all kept ones, in order. */
+  all(added?: readonly LazyTrace[]) {
     const kept = [...this.#earlier.entries, ...this.#newest];
     return { kept: kept.map(({ step }) => step), added: (added ?? kept).map(({ view }) => view()) };
   }
 
   /** Returns the traces since the last call. */
-  updates(): TracesUpdate | undefined {
+  updates() {
     const added = this.#unsent;
     this.#unsent = [];
     return added.length > 0 ? this.all(added) : undefined;
@@ -308,32 +403,43 @@ export interface TraceContext {
   readonly replicas: number;
 }
 
+/** A traced step. */
+export type TraceView = ReturnType<typeof traceView>;
+
 /** Makes the view of a traced step. */
 export function traceView(
   step: number,
   traces: readonly (readonly TracedAction[])[],
   { schedule, replicas }: TraceContext,
-): TraceView {
+) {
   if (traces.flat().length > ACTIONS_MAX) return { step, length: 0, workers: [], expected: [] };
   const { start, end, workers } = readStep(traces, replicas);
   return {
     step,
+    /** Milliseconds from the first start to the last end. */
     length: microseconds(end - start),
     workers: workers.map((worker) => workerStep(worker, start)),
+    /** Expected actions of each worker, at the mean costs of this step. */
     expected: schedule ? expectedSpans(schedule, traces) : [],
   };
 }
 
-function workerStep(worker: WorkerTimeline, startMs: number): WorkerStep {
+/** A worker in a step; times are in milliseconds. */
+export type WorkerStep = ReturnType<typeof workerStep>;
+
+function workerStep(worker: WorkerTimeline, startMs: number) {
   const { spans, gaps, busyMs, reduceMs, optimizerMs } = worker;
   const sinceStart = (time: number) => microseconds(time - startMs);
   const waiting = spans.flatMap(({ waiting }) => waiting ?? []);
   return {
-    spans: spans.map((span) => [nameOf(span), sinceStart(span.start), sinceStart(span.end)]),
-    gaps: gaps.map(({ start, end, cause }) => [sinceStart(start), sinceStart(end), cause]),
+    /** Actions in order. */
+    spans: spans.map((span): Span => [nameOf(span), sinceStart(span.start), sinceStart(span.end)]),
+    gaps: gaps.map(({ start, end, cause }): Gap => [sinceStart(start), sinceStart(end), cause]),
     busy: microseconds(busyMs),
+    /** Of the all-reduce and the optimizer. */
     update: microseconds(reduceMs + optimizerMs),
     forwards: spans.flatMap(({ actions }) => actions).filter(({ kind }) => kind === "F").length,
+    /** Maximum number of data messages in its mailbox. */
     ...waiting.length > 0 && { mailbox: waiting.reduce((most, one) => Math.max(most, one)) },
   };
 }

@@ -7,7 +7,7 @@
 import { byId, colorOf, element, NONE, setText, short, whole } from "./elements.js";
 
 /** @import { State } from "./state.js" */
-/** @import { CurveKey, EventView } from "../state.ts" */
+/** @import { CurveKey, EventView } from "../view.ts" */
 /** @import uPlotModule from "uplot" */
 
 /**

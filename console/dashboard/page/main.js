@@ -17,7 +17,7 @@ import {
 import { emptyState, update } from "./state.js";
 import { openTimeline } from "./timeline.js";
 
-/** @import { Updates, TraceView } from "../state.ts" */
+/** @import { Updates, TraceView } from "../view.ts" */
 
 const state = emptyState();
 let isConnected = false, isDue = false;

@@ -18,7 +18,7 @@ import {
 } from "./elements.js";
 
 /** @import { State } from "./state.js" */
-/** @import { TraceView, WorkerStep, EventView } from "../state.ts" */
+/** @import { TraceView, WorkerStep, EventView } from "../view.ts" */
 
 /** @type {Readonly<Record<string, string>>} */
 const STATUS = {

@@ -4,7 +4,7 @@
  * @module
  */
 
-/** @import { Updates, StepRow, TraceView, WorkerView, EventView, RunFacts, StatusView, Tail } from "../state.ts" */
+/** @import { Updates, StepRow, TraceView, WorkerView, EventView, RunFacts, StatusView, Tail } from "../view.ts" */
 /** @import { Metrics } from "../../../actors/options/train_options.ts" */
 
 /**

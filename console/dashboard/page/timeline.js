@@ -20,7 +20,7 @@ import { listenToKeys, openView } from "./pointer.js";
 
 /** @import { State } from "./state.js" */
 /** @import { Range } from "./pointer.js" */
-/** @import { RunFacts, Span, TraceView } from "../state.ts" */
+/** @import { RunFacts, Span, TraceView } from "../view.ts" */
 
 /**
  * A box: an actual or expected action, or idle time.

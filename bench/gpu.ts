@@ -23,6 +23,7 @@ import { reasonRow, type Row, rowMaker, valueRow } from "./report.ts";
 import { interleave, openProduct, productGflop, type RoundOptions, spreadOf } from "./timing.ts";
 import {
   type BenchStage,
+  closing,
   drainOf,
   gflopOf,
   openBenchStage,
@@ -92,25 +93,21 @@ async function measure(
   workload: Workload,
   precision: Precision,
 ): Promise<Row[]> {
-  const device = await openWebgpu({ adapter });
-  try {
-    const stage = await openBenchStage(device, workload, precision);
-    const loss = await stage.forwardBackward(), name = `${nameOf(workload)}, ${precision}`;
-    // The peer computes in FP32 only.
-    if (precision === "fp16") return await race(stage, workload, name);
-    await using jax = await openJax(
-      { backend: "webgpu", environment: adapter.environment },
-      workload,
-    );
-    const peerLoss = await firstLoss(jax);
-    if (typeof peerLoss === "string") {
-      return [...await race(stage, workload, name), { name: PEER, unit: "", note: peerLoss }];
-    }
-    const apart = `losses differ by ${Math.abs(loss - peerLoss).toExponential(1)}`;
-    return await race(stage, workload, name, { jax, apart });
-  } finally {
-    device.close();
+  using device = closing(await openWebgpu({ adapter }));
+  const stage = await openBenchStage(device, workload, precision);
+  const loss = await stage.forwardBackward(), name = `${nameOf(workload)}, ${precision}`;
+  // The peer computes in FP32 only.
+  if (precision === "fp16") return await race(stage, workload, name);
+  await using jax = await openJax(
+    { backend: "webgpu", environment: adapter.environment },
+    workload,
+  );
+  const peerLoss = await firstLoss(jax);
+  if (typeof peerLoss === "string") {
+    return [...await race(stage, workload, name), { name: PEER, unit: "", note: peerLoss }];
   }
+  const apart = `losses differ by ${Math.abs(loss - peerLoss).toExponential(1)}`;
+  return await race(stage, workload, name, { jax, apart });
 }
 
 /** Measures a stage, in turns with a peer, if there is one. */
@@ -321,13 +318,10 @@ const adapterRow = ({ name, kind, maxBufferBytes }: Adapter): Row =>
 
 /** Measures products and transfers, and closes the device before a model needs its memory. */
 async function smallParts(adapter: Adapter) {
-  const limits = await measureLimits(adapter), device = await openWebgpu({ adapter });
-  try {
-    const { rows, gflopPerSecond } = await productRows(device, adapter.hasF16, limits);
-    return { rows: [...rows, ...await transferRows(device)], gflopPerSecond };
-  } finally {
-    device.close();
-  }
+  const limits = await measureLimits(adapter);
+  using device = closing(await openWebgpu({ adapter }));
+  const { rows, gflopPerSecond } = await productRows(device, adapter.hasF16, limits);
+  return { rows: [...rows, ...await transferRows(device)], gflopPerSecond };
 }
 
 /** Measures the first adapter: a GPU, or software. */

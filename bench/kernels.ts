@@ -21,6 +21,7 @@ import { encodeGraph } from "../kernels/onnx/encode.ts";
 import { type Row, rowMaker } from "./report.ts";
 import { interleave, openProduct, PRODUCT_SIZE, productGflop, spreadOf } from "./timing.ts";
 import {
+  closing,
   drainOf,
   gflopOf,
   LEARNING_RATE,
@@ -228,12 +229,8 @@ async function adamwRows(name: DeviceName, device: Device): Promise<Row[]> {
 }
 
 async function measure(name: DeviceName): Promise<Row[]> {
-  const device = await openDevice(name, { isBlocking: true });
-  try {
-    return [...await modelRows(name, device), ...await adamwRows(name, device)];
-  } finally {
-    device.close();
-  }
+  using device = closing(await openDevice(name, { isBlocking: true }));
+  return [...await modelRows(name, device), ...await adamwRows(name, device)];
 }
 
 /** Measures each device against itself. */
@@ -261,7 +258,8 @@ async function open(device: Device, [inputs, outputs]: readonly number[], produc
 }
 
 async function measureGradient(name: DeviceName): Promise<Row[]> {
-  const device = await openDevice(name), rows: Row[] = [];
+  using device = closing(await openDevice(name));
+  const rows: Row[] = [];
   for (const shape of SHAPES) {
     const count = Math.ceil(WORK / (TOKENS * shape[0] * shape[1]));
     const repeat = (run: Run) => async () => {
@@ -279,7 +277,6 @@ async function measureGradient(name: DeviceName): Promise<Row[]> {
       ),
     );
   }
-  device.close();
   return rows;
 }
 

@@ -24,6 +24,7 @@ import {
   benchDevices,
   benchModel,
   type BenchStage,
+  closing,
   firstWeights,
   GPT2_SMALL,
   LEARNING_RATE,
@@ -207,8 +208,7 @@ type Case = () => Promise<number | void>;
 async function openStages(names: readonly DeviceName[], stack: AsyncDisposableStack) {
   const stages: { name: DeviceName; stage: BenchStage; loss: number }[] = [];
   for (const name of names) {
-    const device = await openDevice(name);
-    stack.defer(() => device.close());
+    const device = stack.use(closing(await openDevice(name)));
     const stage = await openBenchStage(device);
     stages.push({ name, stage, loss: await stage.forwardBackward() });
   }

@@ -34,6 +34,7 @@ import {
   type BenchEngine,
   benchModel,
   type BenchRun,
+  closing,
   firstWeights,
   openBenchEngine,
   rowsOfDevices,
@@ -92,27 +93,23 @@ async function timeStages(
   { device: name, workload, rounds }: Cut,
   schedule: Schedule,
 ): Promise<StageTimes> {
-  const device = await openDevice(name, { isBlocking: true });
-  try {
-    const [fields] = benchBatches(1, 1, workload);
-    const kinds = splitsBackward(schedule) ? ["F", "I", "W"] as const : ["F", "B"] as const;
-    const boundaries = await openStages(device, schedule, workload, fields!);
-    const samples: Record<Kind, number[][]> = { F: [], B: [], I: [], W: [] };
-    const cases = boundaries.map(({ stage, input, gradient }, i) =>
-      [`${i}`, async () => {
-        for (const kind of kinds) {
-          const start = performance.now();
-          if (kind === "F") await stage.forward(0, input, fields!);
-          else await stage.backward(0, kind, gradient, 1 / tokensOf(workload));
-          (samples[kind][i] ??= []).push(performance.now() - start);
-        }
-      }] as const
-    );
-    await interleave(Object.fromEntries(cases), { rounds });
-    return mapTimes(samples, (all) => all.map((one) => spread(one).median));
-  } finally {
-    device.close();
-  }
+  using device = closing(await openDevice(name, { isBlocking: true }));
+  const [fields] = benchBatches(1, 1, workload);
+  const kinds = splitsBackward(schedule) ? ["F", "I", "W"] as const : ["F", "B"] as const;
+  const boundaries = await openStages(device, schedule, workload, fields!);
+  const samples: Record<Kind, number[][]> = { F: [], B: [], I: [], W: [] };
+  const cases = boundaries.map(({ stage, input, gradient }, i) =>
+    [`${i}`, async () => {
+      for (const kind of kinds) {
+        const start = performance.now();
+        if (kind === "F") await stage.forward(0, input, fields!);
+        else await stage.backward(0, kind, gradient, 1 / tokensOf(workload));
+        (samples[kind][i] ??= []).push(performance.now() - start);
+      }
+    }] as const
+  );
+  await interleave(Object.fromEntries(cases), { rounds });
+  return mapTimes(samples, (all) => all.map((one) => spread(one).median));
 }
 
 /** Returns the length of a step in the unit of the times. */

@@ -9,7 +9,7 @@
 import { openDevice } from "../kernels/mod.ts";
 import { answer, type Row, rowMaker, startProgram } from "./report.ts";
 import { interleave, openProduct, PRODUCT_SIZE } from "./timing.ts";
-import { drainOf, openBenchStage } from "./workload.ts";
+import { closing, drainOf, openBenchStage } from "./workload.ts";
 
 /** Share of the speed-up of the product that the step must have. */
 const TARGET = { atLeast: 0.8 } as const;
@@ -66,7 +66,7 @@ export async function threadsBench(): Promise<Row[]> {
 
 /** Answers `step` and `product` with their milliseconds on some threads. */
 async function runJob(threads: number): Promise<void> {
-  const device = await openDevice("native", { threads, isBlocking: true });
+  using device = closing(await openDevice("native", { threads, isBlocking: true }));
   const { step } = await openBenchStage(device), product = await openProduct(device, PRODUCT_SIZE);
   const drain = drainOf(device);
   const timed = (run: () => Promise<void>) => async () => {
@@ -81,7 +81,6 @@ async function runJob(threads: number): Promise<void> {
       await drain();
     }),
   });
-  device.close();
 }
 
 if (import.meta.main) await runJob(Number(Deno.args[0]));

@@ -196,6 +196,10 @@ export async function openBenchEngine(run: BenchRun) {
 
 export type BenchEngine = Awaited<ReturnType<typeof openBenchEngine>>;
 
+/** Lets `using` close a device. */
+export const closing = (device: Device): Device & Disposable =>
+  Object.assign(device, { [Symbol.dispose]: () => device.close() });
+
 /** Returns a function that waits until a device has finished its queue. */
 export function drainOf(device: Device): () => Promise<void> {
   const last = device.alloc("f32", []), into = new Float32Array(1);

@@ -104,10 +104,9 @@ function planOf(
   { args, task, options }: PlannedModel,
   soFar: (facts: PlanFacts, plan: RunPlan) => void,
 ): { readonly plan: RunPlan; readonly facts: PlanFacts; readonly after: RemainingRun[] } {
-  const { machine, source, layers } = profile, links = Object.keys(profile.links);
-  const { batch, devices = machine.cores, lose: losses = 0 } = flags;
-  const { "memory-limit": memoryLimitBytes = machine.memoryBytes } = flags;
-  ensure(batch, "plan", "--batch must be the samples of a step");
+  const { layers } = profile, links = Object.keys(profile.links), { lose: losses = 0 } = flags;
+  const facts = factsOf(flags, profile, args);
+  const { devices, batch, memoryLimitBytes, jitter } = facts;
   ensure(!losses || !flags.emit, "plan", "--lose must come without --emit", "both");
   ensure(
     losses < devices,
@@ -117,7 +116,6 @@ function planOf(
   );
   const deviceNames = [...new Set(layers.map((one) => one.device))];
   const link = links.includes("worker") ? "worker" : links[0];
-  const { jitter } = flags;
   const forecast = openForecast(jitter === undefined ? profile : withJitter(profile, jitter), {
     model: task.model,
     optimizer: completeOptimizer(options.optimizer),
@@ -138,11 +136,6 @@ function planOf(
     precision: flags.precision ?? ["fp32"],
     bucketSizes: BUCKET_SIZES,
     coarsenings: COARSENINGS,
-  };
-  const facts: PlanFacts = {
-    ...{ model: args, devices, batch, memoryLimitBytes, spread: spreadOf(profile) },
-    jitter,
-    profile: { source, machine: inOneLine(machine.name) },
   };
   const found = (plan: RunPlan) => soFar(facts, plan);
   const { count } = flags, { layers: { length } } = task.model;
@@ -217,17 +210,17 @@ const trainCommandLine = (model: readonly string[], candidate: Candidate): strin
   commandLine("train", ...trainArguments(model, candidate).map(shellWord));
 
 /** The input of a plan. */
-interface PlanFacts {
-  /** The flags of the model. */
-  readonly model: readonly string[];
-  readonly devices: number;
-  readonly batch: number;
-  readonly memoryLimitBytes: number | undefined;
-  /** Relative spread of the profile. */
-  readonly spread: number;
-  /** Share by which actions take longer, at most. */
-  readonly jitter: number | undefined;
-  readonly profile: { readonly source: string; readonly machine: string };
+type PlanFacts = ReturnType<typeof factsOf>;
+
+/** Returns the input of a plan; `model` has the flags of the model. */
+function factsOf(flags: PlanFlags, profile: Profile, model: readonly string[]) {
+  const { machine, source } = profile, { batch, devices = machine.cores, jitter } = flags;
+  const { "memory-limit": memoryLimitBytes = machine.memoryBytes } = flags;
+  ensure(batch, "plan", "--batch must be the samples of a step");
+  return {
+    ...{ model, devices, batch, memoryLimitBytes, jitter, spread: spreadOf(profile) },
+    profile: { source, machine: inOneLine(machine.name) },
+  };
 }
 
 /** Relative spread of a profile above which it does not rank plans. */

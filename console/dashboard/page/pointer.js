@@ -127,8 +127,9 @@ export function openView(place, { gutter, onChange, point, hide }) {
     return from + (to - from) * (x - left) / (place.clientWidth - left);
   };
   listenToPointers(place, { point, pan: range.pan, zoom: range.zoom, timeAt, hide });
+  const { zoomIn, zoomOut, all } = range;
   new ResizeObserver(() => onChange()).observe(place);
-  return { ...range, timeAt };
+  return { ...range, timeAt, keys: { "+": zoomIn, "=": zoomIn, "-": zoomOut, Home: all } };
 }
 
 /**

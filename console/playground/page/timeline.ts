@@ -331,15 +331,13 @@ export function openTimeline(place: HTMLElement, words: HTMLElement) {
     choose(besides(spans, chosen, along, across));
     if (chosen) range.bring(chosen.span);
   };
-  const { zoomIn, zoomOut } = range;
   listenToKeys(place, {
     ...{ ArrowLeft: step(-1, 0), ArrowRight: step(1, 0), ArrowUp: step(0, -1) },
-    ...{ ArrowDown: step(0, 1), Home: range.all, Escape: () => choose(undefined) },
-    ...{ "+": zoomIn, "=": zoomIn, "-": zoomOut },
+    ...{ ArrowDown: step(0, 1), Escape: () => choose(undefined), ...range.keys },
   });
   return {
     ...{ canvas, spans: () => spans },
-    ...{ zoomIn, zoomOut, zoomAll: range.all },
+    ...{ zoomIn: range.zoomIn, zoomOut: range.zoomOut, zoomAll: range.all },
     /** Shows a picture; `done` receives the time at which it is drawn. */
     show(to: Picture | undefined, how: Look, done?: (time: number) => void) {
       if (to !== picture) {

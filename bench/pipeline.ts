@@ -66,12 +66,7 @@ const mapTimes = <T>({ F, B, I, W }: Readonly<Record<Kind, T>>, to: (times: T) =
 );
 
 /** Opens the stages with their inputs, so that each can run alone: one micro-batch goes through them. */
-async function openStages(
-  device: Device,
-  schedule: Schedule,
-  workload: Workload,
-  fields: Batch,
-) {
+async function openStages(device: Device, schedule: Schedule, workload: Workload, fields: Batch) {
   const model = compileModel(benchModel(workload), "none"), weights = firstWeights(workload);
   const backward = splitsBackward(schedule) ? "split" : "whole";
   const boundaries = [];

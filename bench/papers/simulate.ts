@@ -129,10 +129,7 @@ export function stepModel(plan: Plan, schedule: Schedule): StepModel {
  * it. A step of a system without flushes is the time that more micro-batches add to a continuing run,
  * plus the all-reduce.
  */
-export function simulatePlan(
-  plan: Plan,
-  { ignoresMemory = false, withoutReduce = false } = {},
-) {
+export function simulatePlan(plan: Plan, { ignoresMemory = false, withoutReduce = false } = {}) {
   const { system, options, width, microBatch, machine } = plan;
   const { microBatches, workers } = options;
   const runOf = (microBatches: number) => {

@@ -181,10 +181,7 @@ export function readHosts(path: string) {
  * assert.equal(many.isTooMany, true);
  * ```
  */
-export function placeRanks(
-  listed: readonly ListedHost[],
-  ranks: number,
-) {
+export function placeRanks(listed: readonly ListedHost[], ranks: number) {
   const isSaid = listed.some(({ slots }) => slots !== undefined);
   const shares = listed.map(({ slots }) => isSaid ? slots ?? 1 : 1);
   const total = shares.reduce((sum, share) => sum + share, 0), isTooMany = isSaid && ranks > total;

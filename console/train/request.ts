@@ -95,10 +95,7 @@ type Values = Readonly<Record<string, unknown>>;
  * @throws {TypeError} {@linkcode RangeError} when one is none that could be typed, or a switch that
  * is taken back belongs to the model.
  */
-function inheritedFlags(
-  { path, config }: KeptRun,
-  takenBack: readonly string[],
-): GivenTrainFlags {
+function inheritedFlags({ path, config }: KeptRun, takenBack: readonly string[]): GivenTrainFlags {
   const kept: Values = readKeptFlags(config.flags ?? {}, INHERITED_FLAGS, path);
   const fixed = takenBack.find((name) => kept[name] === true && Object.hasOwn(MODEL_FLAGS, name));
   const must = `--${fixed} must be true, as in this checkpoint`;
@@ -226,10 +223,7 @@ export type TrainRequest = Awaited<ReturnType<typeof readTrainFlags>>;
  *
  * @throws {TypeError} {@linkcode RangeError} {@linkcode SyntaxError} in one sentence for the user.
  */
-export async function readTrainFlags(
-  typed: readonly string[],
-  chosen?: ScheduleChoice,
-) {
+export async function readTrainFlags(typed: readonly string[], chosen?: ScheduleChoice) {
   const { config, args } = withConfig(typed);
   const asIs = parseFlags(args, TRAIN_FLAGS);
   const names = checkTogether(asIs, typed, config?.checkpoint !== undefined);
@@ -422,11 +416,7 @@ export type RunPlace = NonNullable<Awaited<ReturnType<typeof placeOf>>>;
  * @param made Receives the folder that was made, which is removed if it stays empty.
  * @throws {RangeError} when the folder has later checkpoints than the one to resume from.
  */
-export async function placeOf(
-  request: TrainRequest,
-  model: string,
-  made: DisposableStack,
-) {
+export async function placeOf(request: TrainRequest, model: string, made: DisposableStack) {
   const { out, checkpoint, flags: { json, overwrite, resume } } = request;
   if (out === undefined) {
     return json ? undefined : { directory: made.use(makeRunFolder(model)).path, isInPlace: false };

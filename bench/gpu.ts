@@ -88,11 +88,7 @@ async function largest(
   return rows;
 }
 
-async function measure(
-  adapter: Adapter,
-  workload: Workload,
-  precision: Precision,
-): Promise<Row[]> {
+async function measure(adapter: Adapter, workload: Workload, precision: Precision): Promise<Row[]> {
   using device = closing(await openWebgpu({ adapter }));
   const stage = await openBenchStage(device, workload, precision);
   const loss = await stage.forwardBackward(), name = `${nameOf(workload)}, ${precision}`;

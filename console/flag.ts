@@ -86,10 +86,7 @@ export type FlagValues<T extends Flags> =
  * assert.equal(withDefaults(flags, { steps: 40 }).steps, 40);
  * ```
  */
-export function withDefaults<const T extends Flags>(
-  flags: T,
-  given: GivenFlags<T>,
-): FlagValues<T> {
+export function withDefaults<const T extends Flags>(flags: T, given: GivenFlags<T>): FlagValues<T> {
   const defaults = Object.entries(flags).flatMap(([name, { default: value }]) =>
     value === undefined ? [] : [[name, value]]
   );

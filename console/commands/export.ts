@@ -91,10 +91,7 @@ type ExportFlags = FlagValues<typeof FLAGS>;
  *
  * @throws {TypeError} {@linkcode RangeError} {@linkcode SyntaxError} in one sentence for the user.
  */
-async function findForHuggingFace(
-  run: string,
-  flags: ExportFlags,
-): Promise<Found> {
+async function findForHuggingFace(run: string, flags: ExportFlags): Promise<Found> {
   const { dtype, tokenizer } = flags;
   const model = await adapted(await findTrainedDecoder("export", "RUN", run, flags.ema), flags);
   const { path, config, weights, format } = model;

@@ -406,11 +406,7 @@ function compare(flags: ScheduleFlags, { soFar }: ScheduleCommandContext): strin
 }
 
 /** Returns whether a format is JSON. @throws {RangeError} if it is neither JSON nor a grid. */
-function isJson(
-  what: string,
-  format: ScheduleFlags["format"],
-  known = "grid or json",
-): boolean {
+function isJson(what: string, format: ScheduleFlags["format"], known = "grid or json"): boolean {
   const must = `its --format must be ${known}`;
   ensure(["grid", "json"].includes(format), `show ${what}`, must, format, RangeError);
   return format === "json";

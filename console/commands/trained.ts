@@ -341,10 +341,7 @@ const idOf = (value: unknown, { vocab }: DecoderConfig): number | undefined =>
  *
  * @throws {TypeError} {@linkcode RangeError} in one sentence for the user.
  */
-export function trainedDecoder(
-  doing: Doing,
-  checkpoint: Checkpoint<TensorSource>,
-): TrainedDecoder {
+export function trainedDecoder(doing: Doing, checkpoint: Checkpoint<TensorSource>): TrainedDecoder {
   const { path, config: about, state: { weights } } = checkpoint, { architecture } = about;
   const format = DECODERS.find((one) => one.architecture === architecture);
   const received = inOneLine(String(architecture).slice(0, 80));
@@ -432,10 +429,7 @@ const BYTES = 256;
  *
  * @throws {RangeError} {@linkcode TypeError} if the checkpoint names an unknown one.
  */
-function tokenizerOf(
-  doing: Doing,
-  { path, config }: Checkpoint<TensorSource>,
-): TokenizerSource {
+function tokenizerOf(doing: Doing, { path, config }: Checkpoint<TensorSource>): TokenizerSource {
   const { tokenizer = "bytes", vocab, files, flags } = config as {
     readonly tokenizer?: unknown;
     readonly vocab?: unknown;

@@ -180,10 +180,7 @@ export function expectedSpans(
 const LENGTHS: Readonly<Record<ActionKind, number>> = { F: 1, B: 2, I: 1, W: 1, R: 1 };
 
 /** Returns the mean durations of actions, by kind and stage. */
-function measuredCosts(
-  { stages }: Schedule,
-  traces: readonly (readonly TracedAction[])[],
-): Costs {
+function measuredCosts({ stages }: Schedule, traces: readonly (readonly TracedAction[])[]): Costs {
   const sums = new Map<string, { total: number; count: number }>();
   const sumOf = (key: string) => sums.getOrInsertComputed(key, () => ({ total: 0, count: 0 }));
   for (const { name, start, end } of traces.flat()) {

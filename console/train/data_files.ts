@@ -394,12 +394,7 @@ function checkTyped(
   takenBack: readonly string[],
   { keyOf, positions, mayBeFewer }: FolderFacts,
 ): void {
-  const refuse = (
-    name: keyof typeof SIZE_FLAGS,
-    must: unknown,
-    received: unknown,
-    more = "",
-  ) => {
+  const refuse = (name: keyof typeof SIZE_FLAGS, must: unknown, received: unknown, more = "") => {
     throw refusal(`use --${name}`, `it must be ${must}, the ${keyOf(name)}`, `${received}${more}`);
   };
   const typed = { ...given, tie: takenBack.includes("tie") ? false : given.tie };

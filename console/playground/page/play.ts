@@ -95,11 +95,7 @@ export function analyzeSide(
   return analyze(step.schedule, costs, step.timeline);
 }
 
-function makeSchedule(
-  shared: Shared,
-  side: Side,
-  found?: (analysis: Analysis) => void,
-): Schedule {
+function makeSchedule(shared: Shared, side: Side, found?: (analysis: Analysis) => void): Schedule {
   const { schedule: name, csv } = side, { recompute: isRecomputed = false } = switchesOf(side);
   if (name === OWN) {
     if (!csv) {

@@ -96,13 +96,9 @@ export function checkCount(
 }
 
 /** Checks the first word after a command. */
-export function checkWord(
-  command: string,
-  word: string,
-  words: readonly string[],
-  must = `one of ${words.join(", ")}`,
-): void {
+export function checkWord(command: string, word: string, words: readonly string[]): void {
   if (words.includes(word)) return;
+  const must = words.length > 2 ? `one of ${words.join(", ")}` : words.join(" or ");
   const near = suggest(word, words), called = quoted(`${command} ${word}`);
   throw new TypeError(`Cannot run ${called}: it must be ${must}${near}`);
 }

@@ -93,7 +93,7 @@ type ExportFlags = FlagValues<typeof FLAGS>;
  */
 async function findForHuggingFace(run: string, flags: ExportFlags): Promise<Found> {
   const { dtype, tokenizer } = flags;
-  const model = await adapted(await findTrainedDecoder("export", "RUN", run, flags.ema), flags);
+  const model = await adapted(await findTrainedDecoder("export", run, flags.ema), flags);
   const { path, config, weights, format } = model;
   const source = tokenizer === undefined ? model.tokenizer : tokenizerSource(tokenizer);
   const { ends, files } = await describeTokenizer(source, config.seq);
@@ -123,7 +123,7 @@ async function adapted(
 /** Finds the adapter of a run, to be written as a folder of PEFT's format. */
 async function findForPeft(run: string, { adapter, merge, ema }: ExportFlags): Promise<Found> {
   const folder = await findDecoderFolder(run, ema);
-  const checkpoint = folder ? undefined : await findCheckpoint("export", "RUN", run, ema);
+  const checkpoint = folder ? undefined : await findCheckpoint("export", run, ema);
   const found = folder ?? trainedDecoder("export", checkpoint!), { path, format } = found;
   const model = await withAdapter(found, adapter);
   ensure(!merge, "export", "--merge must come with --format hf or onnx", "peft");
@@ -169,7 +169,7 @@ const encode = (json: unknown): Uint8Array =>
 async function findForOnnx(run: string, flags: ExportFlags): Promise<Found> {
   const { model: file } = flags;
   const folder = await findDecoderFolder(run, flags.ema);
-  const checkpoint = folder ? undefined : await findCheckpoint("export", "RUN", run, flags.ema);
+  const checkpoint = folder ? undefined : await findCheckpoint("export", run, flags.ema);
   if (checkpoint) refuseAdapter(checkpoint, flags);
   if (checkpoint?.config.architecture === "onnx") {
     const { path } = checkpoint, bytes = trainedOnnx(checkpoint, file);

@@ -142,7 +142,7 @@ export const generateCommand: Command = defineCommand({
   run: async ({ given, flags }, { begin, signal }) => {
     const { from, tokens, temperature, seed, slide } = flags;
     ensure(from !== undefined, "generate", "--from must name a run or the folder of a checkpoint");
-    const found = await findTrainedDecoder("generate", "--from", runPath(from), flags.ema);
+    const found = await findTrainedDecoder("generate", runPath(from), flags.ema);
     const trained = merged(await withAdapter(found, flags.adapter));
     const { architecture, config } = trained, weights = readTensors(trained.weights);
     const most = `--slide must be at most ${config.seq}, the tokens of its context`;

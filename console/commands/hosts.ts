@@ -100,7 +100,7 @@ export const natsCommand: Command = defineCommand({
   run: async ({ words, flags }, { begin }) => {
     const { "run-name": run, hosts, listen, out } = flags;
     checkCount("write credentials", "words", words.length, [1]);
-    checkWord("nats", words[0]!, ["creds"], "creds");
+    checkWord("nats", words[0]!, ["creds"]);
     checkRunName("write credentials", run);
     const isAddress = /^[\w.:[\]-]+:\d+$/.test(listen) && URL.canParse(`nats://${listen}`);
     const must = "--listen must be an address and a port, such as 0.0.0.0:4222";

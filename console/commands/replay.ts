@@ -123,7 +123,7 @@ export const journalCommand: Command = defineCommand({
   notes: ["Exit codes: 0 shown, or no difference; 1 a difference; 2 bad input."],
   needsArguments: true,
   run: async ({ words: [what = "", ...paths] }, { begin }) => {
-    checkWord("journal", what, ["show", "diff"], "show or diff");
+    checkWord("journal", what, ["show", "diff"]);
     checkCount(what, "journals", paths.length, [what === "show" ? 1 : 2]);
     paths.forEach((path) => checkInputFile(path));
     const [first, second] = await Promise.all(paths.map((path) => readJournal(path)));

@@ -52,7 +52,7 @@ export const traceCommand: Command = defineCommand({
   ],
   needsArguments: true,
   run: async ({ words: [what = "", ...names], flags }, { begin }) => {
-    checkWord("trace", what, ["summary"], "summary");
+    checkWord("trace", what, ["summary"]);
     checkCount("sum up", "traces", names.length, [1]);
     const path = runPath(names[0]!), isRun = inputFileProblem(path) === "a folder";
     const summary = summarizeTrace(isRun ? await openRunTrace(path) : openTrace(path), path);

@@ -52,28 +52,25 @@ import {
 import { meantRun } from "../../actors/run_folder/read.ts";
 import { ensure, inOneLine, printError, quoted } from "../terminal.ts";
 
+/** What names the folder of a model, by command. */
+const NAMED = { generate: "--from", export: "RUN" } as const;
+
 /** The command, for messages. */
-type Doing = "generate" | "export";
+type Doing = keyof typeof NAMED;
 
 /**
  * Finds a checkpoint: the newest complete one of a run, or the named one.
  *
- * @param flag that names the folder, for messages.
  * @param ema True for the averages of the weights.
  * @throws {RangeError} if there is none, or it has no averages.
  */
-export async function findCheckpoint(
-  doing: Doing,
-  flag: string,
-  path: string,
-  ema = false,
-): Promise<Checkpoint<TensorSource>> {
+export async function findCheckpoint(doing: Doing, path: string, ema = false) {
   const checkpoint = await locateCheckpoint(path, printError);
   if (checkpoint) return ema ? averaged(checkpoint) : checkpoint;
   const more = inputFileProblem(path) === "a folder"
     ? "; a folder of Hugging Face has a config.json next to its weights"
     : meantRun(path);
-  throw refusal(doing, `${flag} must hold a checkpoint`, `${quoted(path)}${more}`);
+  throw refusal(doing, `${NAMED[doing]} must hold a checkpoint`, `${quoted(path)}${more}`);
 }
 
 /** The name of the file of a tokenizer. */
@@ -227,18 +224,12 @@ export interface TrainedDecoder {
  * Finds a decoder: the newest complete checkpoint of a run, the named one, or the model of a folder
  * of Hugging Face. Its weights are checked, but not read.
  *
- * @param flag that names the folder, for messages.
  * @param ema True for the averages of the weights.
  * @throws {TypeError} {@linkcode RangeError} {@linkcode SyntaxError} in one sentence for the user.
  */
-export async function findTrainedDecoder(
-  doing: Doing,
-  flag: string,
-  path: string,
-  ema?: boolean,
-): Promise<TrainedDecoder> {
+export async function findTrainedDecoder(doing: Doing, path: string, ema?: boolean) {
   return await findDecoderFolder(path, ema) ??
-    trainedDecoder(doing, await findCheckpoint(doing, flag, path, ema));
+    trainedDecoder(doing, await findCheckpoint(doing, path, ema));
 }
 
 /**

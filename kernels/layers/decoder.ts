@@ -7,13 +7,14 @@
 import { assertInput } from "../errors.ts";
 import type { Value } from "../graph/value.ts";
 import { cacheShape, type CacheSizes } from "./attention.ts";
-import type { AnyLayer, Layer, LayerGraph, Tie } from "./layer.ts";
+import type { AnyLayer, Handed, Layer, LayerGraph, Tie, Values } from "./layer.ts";
 
 const sharedBuilds = new WeakMap<AnyLayer["build"], number>();
 let kinds = 0;
 
-/** Marks a `build` whose graph depends on its input alone, not on the layer that has it. */
-function shareBuild(build: Layer["build"]): Layer["build"] {
+/** Returns a `build` whose graph depends on its input alone, not on the layer that has it. */
+function shareBuild<Result extends Handed>(add: SubLayer<Result>): Layer<Value, Result>["build"] {
+  const build = (g: LayerGraph, x: Value | undefined) => add(g, x!);
   sharedBuilds.set(build as AnyLayer["build"], kinds++);
   return build;
 }
@@ -29,15 +30,14 @@ type SubLayer<Result = Value> = (g: LayerGraph, x: Value) => Result;
  *
  * @param prefix of the names of all parameters, before the number of the block.
  */
-export const decoderBlocks = (
+export const decoderBlocks = <Result extends Handed = Value>(
   count: number,
   prefix: string,
-  attend: SubLayer,
-  feedForward: SubLayer,
-): Layer[] => {
-  const attention = shareBuild((g, x) => attend(g, x!));
-  const mlp = shareBuild((g, x) => feedForward(g, x!));
-  return Array.from({ length: count }, (_, i): Layer[] => {
+  attend: SubLayer<Result>,
+  feedForward: SubLayer<Result>,
+) => {
+  const attention = shareBuild(attend), mlp = shareBuild(feedForward);
+  return Array.from({ length: count }, (_, i) => {
     const block = `block ${i}`, shared = { block, prefix: `${prefix}${i}.` };
     return [
       { ...shared, name: `${block} attention`, build: attention },
@@ -57,10 +57,8 @@ export function tokensOfSlice(model: string, seq: number, slices: number): numbe
   return seq / slices;
 }
 
-/** One layer of a decoder. Layers of one kind differ only in their parameters. */
+/** One layer of a decoder. Layers with the same `build` differ only in their parameters. */
 export interface CachedLayer {
-  /** Embedding, attention, feed-forward network or head. */
-  readonly kind: "embedding" | "attention" | "mlp" | "head";
   /** Prefix of the names of its parameters. */
   readonly prefix: string;
   /**
@@ -69,7 +67,7 @@ export interface CachedLayer {
    * @param x rows of the residual stream, [rows, hidden]; undefined for the embedding.
    * @returns its results by name: `y`, and for an attention the new `keys` and `values`.
    */
-  build(g: LayerGraph, x: Value | undefined): Readonly<Record<string, Value>>;
+  build(g: LayerGraph, x: Value | undefined): Values;
 }
 
 /** A decoder with a cache, for generation. */
@@ -93,9 +91,6 @@ export interface CachedDecoder {
   layers(rows: number): readonly CachedLayer[];
 }
 
-/** The results of an attention with a cache. */
-type Attended = Readonly<Record<"y" | "keys" | "values", Value>>;
-
 /** The sizes and sub-layers of a decoder. */
 interface DecoderParts extends Pick<CachedDecoder, "hidden" | "seq" | "vocab" | "ties"> {
   /** Number of blocks. */
@@ -106,7 +101,8 @@ interface DecoderParts extends Pick<CachedDecoder, "hidden" | "seq" | "vocab" | 
   readonly prefixes: { readonly embedding: string; readonly block: string };
   /** Maps the fields `ids` and `positions` to the residual stream [rows, hidden]. */
   readonly embed: (g: LayerGraph, rows: number) => Value;
-  readonly attend: SubLayer<Attended>;
+  /** Returns the results of an attention with a cache: `y`, `keys` and `values`. */
+  readonly attend: SubLayer<Values>;
   readonly feedForward: SubLayer;
   /** Computes logits from the residual stream. */
   readonly logits: SubLayer;
@@ -115,18 +111,12 @@ interface DecoderParts extends Pick<CachedDecoder, "hidden" | "seq" | "vocab" | 
 /** Returns a decoder with a cache. */
 export function cachedDecoder(parts: DecoderParts): CachedDecoder {
   const { hidden, seq, vocab, ties, layers, cache, prefixes, embed, attend } = parts;
-  const blocks = Array.from({ length: layers }, (_, i): CachedLayer[] => {
-    const prefix = `${prefixes.block}${i}.`;
-    return [
-      { kind: "attention", prefix, build: (g, x) => attend(g, x!) },
-      { kind: "mlp", prefix, build: (g, x) => ({ y: parts.feedForward(g, x!) }) },
-    ];
-  }).flat();
+  const feedForward = (g: LayerGraph, x: Value): Values => ({ y: parts.feedForward(g, x) });
+  const blocks = decoderBlocks(layers, prefixes.block, attend, feedForward);
   const layersOf = (rows: number): CachedLayer[] => [
-    { kind: "embedding", prefix: prefixes.embedding, build: (g) => ({ y: embed(g, rows) }) },
+    { prefix: prefixes.embedding, build: (g) => ({ y: embed(g, rows) }) },
     ...blocks,
     {
-      kind: "head",
       prefix: "",
       build: (g, x) => ({
         y: parts.logits(g, rows === 1 ? x! : g.gather(x!, g.batch("last", [1], "i32"))),

@@ -188,11 +188,19 @@ export async function openDecoder(
   weights: ReadonlyMap<string, Float32Array>,
 ) {
   const { seq, hidden, vocab, cacheShape: shape } = decoder;
-  const memory = openMemory(device);
+  const tensors: Tensor[] = [];
+  const memory: Memory = {
+    write: device.write.bind(device),
+    alloc(dtype, shape) {
+      const tensor = device.alloc(dtype, shape);
+      tensors.push(tensor);
+      return tensor;
+    },
+  };
   const one = await compileLayers(device, decoder, 1);
   const parameters = writeWeights(memory, one, decoder.ties, weights);
-  const caches = one.map(({ kind }): Readonly<Record<string, Tensor>> =>
-    kind === "attention"
+  const caches = one.map(({ kernel }): Readonly<Record<string, Tensor>> =>
+    kernel.outputs.includes("keys'")
       ? { keys: memory.alloc("f32", shape), values: memory.alloc("f32", shape) }
       : {}
   );
@@ -213,33 +221,20 @@ export async function openDecoder(
       // One row extends a cache; more rows start one.
       const begin = from === ids.length - 1 ? from : 0, rows = rowsFor(ids.length - begin, seq);
       // One row reads the cache that more rows write.
-      if (begin === 0 && rows === 1) memory.zero(caches.flatMap((cache) => Object.values(cache)));
+      const stale = begin === 0 && rows === 1 ? caches : [];
+      for (const tensor of stale.flatMap((cache) => Object.values(cache))) device.zero(tensor);
       await (await rowsOf(rows)).run(ids.slice(begin), begin);
       return await device.read(logits, result);
     },
     close(): void {
       for (const { close } of bound.values()) close();
-      memory.close();
+      for (const tensor of tensors) device.free(tensor);
     },
   };
 }
 
-/** Allocates tensors and frees them together. */
-function openMemory(device: Device) {
-  const tensors: Tensor[] = [];
-  return {
-    write: device.write.bind(device),
-    zero: (list: readonly Tensor[]) => list.forEach((tensor) => device.zero(tensor)),
-    alloc(...[dtype, shape]: Parameters<Device["alloc"]>): Tensor {
-      const tensor = device.alloc(dtype, shape);
-      tensors.push(tensor);
-      return tensor;
-    },
-    close: () => tensors.forEach((tensor) => device.free(tensor)),
-  };
-}
-
-type Memory = ReturnType<typeof openMemory>;
+/** Allocates tensors that are freed together. */
+type Memory = Pick<Device, "alloc" | "write">;
 
 /** A layer with the kernel of its kind. */
 type CompiledLayer = CachedLayer & Awaited<ReturnType<typeof compileLayer>>;
@@ -249,18 +244,18 @@ async function compileLayers(
   decoder: CachedDecoder,
   rows: number,
 ): Promise<CompiledLayer[]> {
-  const kinds = new Map<string, ReturnType<typeof compileLayer>>();
+  const kinds = new Map<CachedLayer["build"], ReturnType<typeof compileLayer>>();
   const layers: CompiledLayer[] = [];
-  for (const layer of decoder.layers(rows)) {
-    const compile = () => compileLayer(device, layer, [rows, decoder.hidden]);
-    layers.push({ ...layer, ...await kinds.getOrInsertComputed(layer.kind, compile) });
+  for (const [i, layer] of decoder.layers(rows).entries()) {
+    const x = i === 0 ? undefined : [rows, decoder.hidden];
+    const compile = (build: CachedLayer["build"]) => compileLayer(device, build, x);
+    layers.push({ ...layer, ...await kinds.getOrInsertComputed(layer.build, compile) });
   }
   return layers;
 }
 
-async function compileLayer(device: Device, { kind, build }: CachedLayer, shape: number[]) {
-  const g = new LayerGraph();
-  const outputs = build(g, kind === "embedding" ? undefined : g.input("x", shape));
+async function compileLayer(device: Device, build: CachedLayer["build"], shape?: number[]) {
+  const g = new LayerGraph(), outputs = build(g, shape && g.input("x", shape));
   // An output may share the memory of an input, but not its name.
   const written = Object.entries(outputs).map(([name, value]) => [`${name}'`, value]);
   return {

@@ -21,6 +21,23 @@ export function nameError(
 }
 
 /**
+ * Returns the result of a function.
+ *
+ * @throws the error that {@linkcode nameError} makes of the function's.
+ */
+export function nameErrors<T>(
+  cannot: string,
+  run: () => T,
+  explain?: Parameters<typeof nameError>[2],
+): T {
+  try {
+    return run();
+  } catch (cause) {
+    throw nameError(cannot, cause, explain);
+  }
+}
+
+/**
  * Returns an error of input that is refused: "Cannot X: Y must be Z, received V".
  *
  * @param received of an error the message is shown; it is the cause.

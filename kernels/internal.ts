@@ -77,7 +77,14 @@ export {
 } from "./devices/table.ts";
 export { assertMachineHolds, mebibytes } from "./devices/tensor_memory.ts";
 export { type FoundAdapters, webgpuAdapters } from "./devices/webgpu/adapters.ts";
-export { assertInput, checkOptionNames, nameError, refusal, resultOr } from "./errors.ts";
+export {
+  assertInput,
+  checkOptionNames,
+  nameError,
+  nameErrors,
+  refusal,
+  resultOr,
+} from "./errors.ts";
 export { elementCount, ELEMENTS_MAX, sameShape } from "./graph/shapes.ts";
 export { checkGpt2, gpt2Ties } from "./layers/gpt2.ts";
 export { measureSamples, withLossAndMetrics } from "./layers/metrics.ts";

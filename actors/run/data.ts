@@ -12,6 +12,7 @@ import {
   type BatchCheck,
   batchCheck,
   nameError,
+  nameErrors,
   refusal,
 } from "../../kernels/internal.ts";
 import { jsonOf } from "../checkpoints/format.ts";
@@ -318,12 +319,7 @@ function beginAt(data: Data, { microBatches, done, kept: known }: DataOptions) {
   }
   const { microBatches: taken = first, state: kept } = (data.state && known) ?? {};
   const cannot = `begin the data at micro-batch ${taken}`;
-  let source: Batches;
-  try {
-    source = data.from(taken, kept);
-  } catch (cause) {
-    throw nameError(`Cannot ${cannot}`, cause);
-  }
+  const source: Batches = nameErrors(`Cannot ${cannot}`, () => data.from(taken, kept));
   const must = "from must return an iterable, or an async one";
   assertInput(isIterable(source), cannot, must, typeof source, TypeError);
   return { source, skipped: 0, taken };

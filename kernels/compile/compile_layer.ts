@@ -19,7 +19,7 @@ import { elementCount } from "../graph/shapes.ts";
 import { type Attribute, type FusedOp, type Node, sliceNodes, type Value } from "../graph/value.ts";
 import { builtin } from "../builtin.ts";
 import type { DType, HostArray } from "../devices/device.ts";
-import { assertInput, nameError, refusal } from "../errors.ts";
+import { assertInput, nameErrors, refusal } from "../errors.ts";
 import { addGradients, dependentValues } from "../ops/autodiff.ts";
 import { isZeros, zeros } from "../ops/op.ts";
 import type { Graph } from "../ops/graph.ts";
@@ -474,12 +474,10 @@ function differentiate(
   const past = g.contexts.flatMap((context) => context.past);
   const trained = parameters.filter(({ spec }) => !spec.frozen);
   const differentiable = inputs.filter(({ spec }) => spec.gradient);
-  const found = gradientsOf(
-    g,
-    layer.name,
-    [...ends.map(({ value, gradient }) => [value, gradient] as const), ...fromLater],
-    [...[...trained, ...differentiable].map(({ value }) => value), ...past],
-  );
+  const made = [...ends.map(({ value, gradient }) => [value, gradient] as const), ...fromLater];
+  const wanted = [...[...trained, ...differentiable].map(({ value }) => value), ...past];
+  const cannot = `Cannot train layer "${layer.name}"`;
+  const found = nameErrors(cannot, () => addGradients(g, made, wanted));
   const read = new Set(g.nodes.flatMap(({ inputs }) => inputs));
   const gradients = trained.map(({ spec }, i) => {
     // An alias of it may have a gradient where this use has none.
@@ -503,19 +501,6 @@ function differentiate(
   });
   const contexts = { own: kept, sums };
   return { gradients, inputGradients, contexts, seeds: ends.map(({ seed }) => seed) };
-}
-
-function gradientsOf(
-  g: Graph,
-  layer: string,
-  outputs: readonly (readonly [y: Value, dy: Value])[],
-  wanted: readonly Value[],
-): (Value | undefined)[] {
-  try {
-    return addGradients(g, outputs, wanted);
-  } catch (cause) {
-    throw nameError(`Cannot train layer "${layer}"`, cause);
-  }
 }
 
 /**

@@ -465,7 +465,11 @@ export function compileModel(
       const name = prefix + spec.name;
       const must = "names of parameters must be unique";
       assertInput(!parameters.has(name), COMPILE, must, `"${name}" twice`, TypeError);
-      elements = checkElements(name, spec.shape, elements, elementsMax);
+      const own = elementCount(spec.shape), few = `it must have at most ${elementsMax} elements`;
+      assertInput(own <= elementsMax, `hold the parameter "${name}"`, few, `shape [${spec.shape}]`);
+      elements += own;
+      const all = `its parameters must be at most ${elementsMax} numbers`;
+      assertInput(elements <= elementsMax, "hold the model", all, `more up to "${name}"`);
       parameters.set(name, { name, shape: spec.shape, spec, isFrozen: spec.frozen ?? false });
     }
   }
@@ -495,21 +499,6 @@ function checkAlike(
   const own = new Set(programs.map((program) => JSON.stringify(program?.parameters)));
   const must = "withLength must keep the layers and their parameters";
   assertInput(own.size === 1, `compile the layer ${named(layer)}`, must, "others", TypeError);
-}
-
-/** Adds up the elements of parameters, and throws if they exceed `most`. */
-function checkElements(
-  name: string,
-  shape: readonly number[],
-  before: number,
-  most: number,
-): number {
-  const own = elementCount(shape), elements = before + own;
-  const few = `it must have at most ${most} elements`;
-  assertInput(own <= most, `hold the parameter "${name}"`, few, `shape [${shape}]`);
-  const must = `its parameters must be at most ${most} numbers`;
-  assertInput(elements <= most, "hold the model", must, `more up to "${name}"`);
-  return elements;
 }
 
 /** Returns a text that is equal for layers with the same computation and initialization. */

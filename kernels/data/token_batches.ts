@@ -10,7 +10,7 @@
 
 import { uniformInt } from "pure-rand/distribution/uniformInt";
 import { lengthsOf } from "../batch.ts";
-import { assertInput, checkPositive, nameError, refusal } from "../errors.ts";
+import { assertInput, checkPositive, nameErrors, refusal } from "../errors.ts";
 import { substream } from "../random.ts";
 import { checkTokens, readerOf, type TokenFile, type Tokens } from "./token_file.ts";
 
@@ -294,15 +294,9 @@ function* generateBatches(
   let number = first;
   const read = (start: number, count: number) => reader.read(start, count, vocabularySize);
   for (const micro of rows) {
-    let batch: TokenBatch;
-    try {
-      batch = make ? make(micro, read) : rowBatch(micro, seq, read);
-    } catch (cause) {
-      const ofStep = replicas * microBatches, step = Math.floor(number / ofStep) + fromStep;
-      throw nameError(`Cannot make micro-batch ${number % ofStep} of step ${step}`, cause);
-    }
-    number++;
-    yield batch;
+    const ofStep = replicas * microBatches, step = Math.floor(number / ofStep) + fromStep;
+    const cannot = `Cannot make micro-batch ${number++ % ofStep} of step ${step}`;
+    yield nameErrors(cannot, () => make ? make(micro, read) : rowBatch(micro, seq, read));
   }
 }
 

@@ -13,7 +13,7 @@
 import type { Batch } from "../batch.ts";
 import { RANDOM_MAX, RANDOM_VALUES, randomKernels } from "../devices/cpu/simd.ts";
 import { type DType, HOST_ARRAYS } from "../devices/device.ts";
-import { assertInput, nameError } from "../errors.ts";
+import { assertInput, nameErrors } from "../errors.ts";
 import { checkCalls, GIVE_AND_TAKE, Graph, signaturesOf } from "../ops/graph.ts";
 import { elementCount, sameShape } from "../graph/shapes.ts";
 import type { Node, Value } from "../graph/value.ts";
@@ -453,16 +453,11 @@ export interface Model {
  */
 export function buildLayer(layer: AnyLayer, g: LayerGraph, x: Handed | undefined): Handed {
   const cannot = `Cannot build the layer ${JSON.stringify(layer.name)}`;
-  let y: Handed;
-  try {
-    y = layer.build(g, x);
-  } catch (cause) {
-    throw nameError(cannot, cause, (message) =>
-      // Only the first has no input.
-      x === undefined && message.includes("undefined")
-        ? `${message}; the first layer gets no input, and reads the micro-batch with g.batch`
-        : message);
-  }
+  const y = nameErrors(cannot, () => layer.build(g, x), (message) =>
+    // Only the first has no input.
+    x === undefined && message.includes("undefined")
+      ? `${message}; the first layer gets no input, and reads the micro-batch with g.batch`
+      : message);
   const unnamed = [...g.gives.keys()].map(nameProblem).find((one) => one !== undefined);
   const problem = handedProblem(y) ?? (unnamed && `names of given values ${unnamed}`);
   if (problem) throw new TypeError(`${cannot}: ${problem}`);

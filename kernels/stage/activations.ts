@@ -159,16 +159,15 @@ export function stageBorder(
   layers: readonly NamedProgram[] = layersOf(stage),
 ) {
   const paths = valuePaths(layers.map(({ program }) => program), stage.skips);
-  const plain = ({ name, dtype, shape }: TensorSpec): TensorSpec => ({ name, dtype, shape });
   const gradients = paths.flatMap(({ gradient }) => gradient ? [gradient] : []);
   return {
-    inputs: paths.filter(({ maker }) => maker === undefined).map(({ spec }) => plain(spec)),
+    inputs: paths.filter(({ maker }) => maker === undefined).map(({ spec }) => spec),
     /** Values for other stages, or the loss. */
-    outputs: paths.filter(({ leaves }) => leaves).map(({ spec }) => plain(spec)),
+    outputs: paths.filter(({ leaves }) => leaves).map(({ spec }) => spec),
     /** Gradients from other stages. */
-    arriving: gradients.filter(({ arrives }) => arrives).map(({ spec }) => plain(spec)),
+    arriving: gradients.filter(({ arrives }) => arrives).map(({ spec }) => spec),
     /** Gradients for other stages. */
-    leaving: gradients.filter(({ leaves }) => leaves).map(({ spec }) => plain(spec)),
+    leaving: gradients.filter(({ leaves }) => leaves).map(({ spec }) => spec),
   };
 }
 
@@ -242,13 +241,9 @@ export interface ActivationOptions {
 export type Ports = Readonly<Record<string, Tensor>>;
 
 /** The layers and skip values of a stage, which determine its memory. */
-interface StageParts {
+export interface StageParts extends Pick<StageProgram, "skips" | "lengths"> {
   /** Layers of each slice or length of a sequence; one entry for a whole sequence. */
   readonly slices: readonly (readonly NamedProgram[])[];
-  /** Skip values that cross its border. */
-  readonly skips?: readonly StageSkip[] | undefined;
-  /** Lengths of samples, if there are several. */
-  readonly lengths?: readonly number[] | undefined;
 }
 
 /** Returns the shared gradients of a slice or length; slices have the same ones. */
@@ -352,18 +347,16 @@ function sumsAgain(
   { backward, recomputeInterval }: ActivationOptions,
 ): Ports {
   if (backward !== "split" || recomputeInterval === undefined) return {};
-  const sums = new Map(
-    programs.flatMap((program) => [
-      ...(program.contexts ?? []).map((spec) => [PORTS.contextSum(spec.name), spec] as const),
-      ...program.inputs.filter(({ name, gradient }) => isSkip(name) && gradient).map((spec) => {
-        const { inputGradient } = valuePorts(spec.name);
-        return [inputGradient, { ...spec, dtype: storageDtype(program.precision) }] as const;
-      }),
-    ]),
-  );
-  return Object.fromEntries(
-    [...sums].map(([name, { dtype, shape }]) => [name, device.alloc(dtype, shape)]),
-  );
+  const sums: Record<string, Tensor> = {};
+  for (const { contexts = [], inputs, precision } of programs) {
+    for (const { name, dtype, shape } of contexts) {
+      sums[PORTS.contextSum(name)] ??= device.alloc(dtype, shape);
+    }
+    for (const { name, shape } of inputs.filter((one) => isSkip(one.name) && one.gradient)) {
+      sums[valuePorts(name).inputGradient] ??= device.alloc(storageDtype(precision), shape);
+    }
+  }
+  return sums;
 }
 
 /** A value in shared memory. */
@@ -373,21 +366,15 @@ interface SharedSpec {
   readonly spec: TensorSpec;
 }
 
-/** The shared values of a segment. */
-type SharedSpecs = readonly SharedSpec[];
-
-/** The tensors of shared values. */
-type SharedTensors = Map<SharedSpec, Tensor>;
-
 /**
  * Allocates memory for the largest segment, and returns a tensor in it for each value. Values of one
  * dtype are side by side in one tensor; where views are not free, the k-th largest share a tensor.
  */
 function placeTogether(
   device: Allocator,
-  segments: readonly SharedSpecs[],
+  segments: readonly (readonly SharedSpec[])[],
   isSideBySide = device.hasFreeViews,
-): SharedTensors {
+): Map<SharedSpec, Tensor> {
   const lengths = new Map<DType, number[]>();
   const places = segments.flatMap((segment) => {
     const used = new Map<DType, number>();
@@ -411,32 +398,22 @@ function placeTogether(
   }));
 }
 
-/**
- * Returns whether a gradient is kept for each micro-batch because W reads it after I. No W reads the one
- * that leaves the first layer. With an interval W recomputes the gradients between layers, but not the
- * sums of skip values.
- */
-function isOwnGradient(
-  { boundary }: ValuePath,
-  layers: number,
-  { backward, recomputeInterval }: ActivationOptions,
-): boolean {
-  const isComputedAgain = recomputeInterval !== undefined && boundary !== undefined;
-  return backward === "split" && boundary !== 0 && !(isComputedAgain && boundary !== layers);
-}
-
 /** Allocates two tensors for each size of gradients between layers: one to read, one to write. */
 function sharedGradients(
   device: Allocator,
   paths: readonly ValuePath[],
   layers: number,
-  options: ActivationOptions,
+  { backward, recomputeInterval }: ActivationOptions,
 ): (Tensor | undefined)[] {
   const pool = new Map<string, Tensor>();
-  return paths.map((path, i) => {
-    const { gradient, boundary, spec: { name, shape } } = path;
-    if (!gradient || options.backward === "never") return undefined;
-    if (isOwnGradient(path, layers, options)) return undefined;
+  return paths.map(({ gradient, boundary, spec: { name, shape } }, i) => {
+    if (!gradient || backward === "never") return undefined;
+    // A gradient is kept for each micro-batch where W reads it after I. No W reads the one that leaves
+    // the first layer. With an interval W recomputes the gradients between layers, but not the sums of
+    // skip values.
+    const isBetween = boundary !== undefined && boundary !== layers;
+    const isComputedAgain = recomputeInterval !== undefined && isBetween;
+    if (backward === "split" && boundary !== 0 && !isComputedAgain) return undefined;
     const nth = i - paths.findIndex((other) => other.boundary === boundary);
     const key = boundary === undefined ? name : `${boundary % 2} ${nth} ${shape}`;
     return pool.getOrInsertComputed(key, () => device.alloc(gradient.spec.dtype, shape));
@@ -455,8 +432,8 @@ export interface MemoryParts {
  * all lengths, one result each; with `longestSlots` that of one length.
  */
 export function allocateActivations(device: Allocator, memory: MemoryParts, slice = 0) {
-  const isOwn = memory.options.longestSlots !== undefined;
-  const parts = isOwn ? { ...memory.parts, lengths: undefined } : memory.parts;
+  const { lengths: _, ...one } = memory.parts, isOwn = memory.options.longestSlots !== undefined;
+  const parts = isOwn ? one : memory.parts;
   return allocateLengths(device, { ...memory, parts }, slice, forwardValues);
 }
 

@@ -328,31 +328,23 @@ export function openGradientSums(
     },
     /** Sets the gradients of parameters of one shape to their sum, added left to right. */
     async tie(names: readonly string[]): Promise<void> {
-      const tied = names.map((name) =>
+      const [first, ...others] = names.map((name) =>
         pieces.find(({ offset }) => offset === ranges.get(name)!.offset)!
-      );
-      await addTied(tied, run);
+      ) as [Piece, ...Piece[]];
+      // They are added into the first parameter; the shared term copies those of the others.
+      for (const [i, other] of others.entries()) {
+        await run(other, "term", "own");
+        const into = i === others.length - 1 ? "own" : "sum";
+        await run(first, into, i === 0 ? "own" : "sum", "term");
+      }
+      await run(first, "term", "own");
+      for (const other of others) await run(other, "own", "term");
     },
   };
 }
 
 /** Adds to the gradients of a stage, on its device. */
 export type GradientSums = ReturnType<typeof openGradientSums>;
-
-/** Adds into the first parameter; the shared term copies the gradients of the others. */
-async function addTied(
-  pieces: readonly Piece[],
-  run: ReturnType<typeof openRuns>,
-): Promise<void> {
-  const [first, ...others] = pieces as [Piece, ...Piece[]];
-  for (const [i, other] of others.entries()) {
-    await run(other, "term", "own");
-    const into = i === others.length - 1 ? "own" : "sum";
-    await run(first, into, i === 0 ? "own" : "sum", "term");
-  }
-  await run(first, "term", "own");
-  for (const other of others) await run(other, "own", "term");
-}
 
 const endOf = ({ offset, length }: FlatRange) => offset + length;
 

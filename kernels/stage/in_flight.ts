@@ -18,7 +18,7 @@
  */
 
 import type { Slicing } from "../batch.ts";
-import { type NamedProgram, PORTS, type StageSkip } from "../compile/programs.ts";
+import { type NamedProgram, PORTS, type StageProgram } from "../compile/programs.ts";
 import { RANDOM_MAX } from "../devices/cpu/simd.ts";
 import type { Device, Kernel, Run, Tensor } from "../devices/device.ts";
 import { assertInput } from "../errors.ts";
@@ -36,6 +36,7 @@ import {
   type Ports,
   segmentsOf,
   type SharedActivations,
+  type StageParts,
 } from "./activations.ts";
 import { bytesOfLengths } from "./memory.ts";
 import type { StageOptions } from "./options.ts";
@@ -247,20 +248,16 @@ interface Live {
   readonly version: number;
   /** Index of the length of its samples. */
   readonly length: number;
+  /** Its runs. */
+  readonly slot: BoundSlot;
   /** The memory of its backward, from B or I on. */
   backward?: Taken<BackwardPlace>;
 }
 
 /** The parts of a stage that micro-batches in flight share. */
-interface InFlightParts {
-  /** Layers of each slice or length of a sequence; one entry for a whole one. */
-  readonly slices: readonly (readonly NamedProgram[])[];
+interface InFlightParts extends StageParts, Pick<StageProgram, "slicing"> {
   /** Layers with their kernels; those of a length are compiled before its first micro-batch begins. */
   readonly compiled: readonly (readonly StageLayer[])[];
-  readonly slicing: Slicing | undefined;
-  readonly lengths: readonly number[] | undefined;
-  /** Skip values that cross its border. */
-  readonly skips: readonly StageSkip[] | undefined;
   /** For each version of the weights and each layer, its parameters by port. */
   readonly parameters: readonly ParameterPorts[];
   readonly lossScale: Tensor;
@@ -315,8 +312,10 @@ export class InFlight {
     const { value } = place, slots = value.slots.getOrInsert(context, []);
     value.dropout = dropout;
     const one = { place, context, version, length };
-    this.#live.set(microBatch, one);
-    return slots[slotIndex(one)] ??= this.#places.bind(slice, one);
+    const index = version * value.memory.length + length;
+    const slot = slots[index] ??= this.#places.bind(slice, one);
+    this.#live.set(microBatch, { ...one, slot });
+    return slot;
   }
 
   /**
@@ -325,7 +324,7 @@ export class InFlight {
    * @throws {RangeError} when it is not in flight.
    */
   slotOf(microBatch: number): Slot {
-    return slotOf(this.#find(microBatch));
+    return this.#find(microBatch).slot;
   }
 
   /**
@@ -334,7 +333,7 @@ export class InFlight {
    * @throws {RangeError} when it is not in flight.
    */
   backwardOf(microBatch: number): Backward {
-    const one = this.#find(microBatch), slot = slotOf(one);
+    const one = this.#find(microBatch), { slot } = one;
     one.backward ??= this.#places.takeBackward(microBatch % this.#slices, slot);
     const { value } = one.backward;
     return slot.backwards.getOrInsertComputed(value, () => slot.bindBackward(value[one.length]!));
@@ -366,13 +365,6 @@ export class InFlight {
   }
 }
 
-/** Index of a micro-batch's runs among those of its memory. */
-const slotIndex = ({ version, length, place: { value } }: Live) =>
-  version * value.memory.length + length;
-
-/** Returns the runs of a micro-batch. */
-const slotOf = (one: Live) => one.place.value.slots.get(one.context)![slotIndex(one)]!;
-
 /**
  * Returns a function that frees memory of other lengths until there is room for one more of a length.
  *
@@ -400,9 +392,10 @@ function roomMaker(
 /** The memory of micro-batches in flight, reused after they end. */
 function openPlaces(
   device: Device,
-  { slices, compiled, slicing, lengths, skips, parameters, lossScale, pool }: InFlightParts,
+  parts: InFlightParts,
   options: StageOptions,
 ) {
+  const { slices, compiled, slicing, lengths, parameters, lossScale, pool } = parts;
   const { longestSlots } = options, isOwn = lengths !== undefined && longestSlots !== undefined;
   const kindOf = (slice: number, length: number) => isOwn ? length : slice;
   let bytes = 0, peak = 0;
@@ -412,7 +405,6 @@ function openPlaces(
     peak = Math.max(peak, bytes);
     return result;
   };
-  const parts = { slices, skips, lengths };
   const shared = counted(() => allocateShared(device, parts, options));
   const memory = { parts, options, shared };
   const prepareMasks = openMasks(device, slices, shared, slicing);
@@ -455,7 +447,7 @@ function openPlaces(
       if (backward) backwards[slice]!.give(backward);
     },
     allocateContext: () => counted(() => allocateContext(device, parts, options)),
-    bind: (slice: number, { place, context, version, length }: Live): BoundSlot => ({
+    bind: (slice: number, { place, context, version, length }: Omit<Live, "slot">): BoundSlot => ({
       ...bindSlot(compiled[slice + length]!, place.value.memory[isOwn ? 0 : length]!, options, {
         parameters: parameters[version]!,
         lossScale,

@@ -139,9 +139,7 @@ interface PlannedStage {
 
 /** Returns the sizes of the activations of a stage: shared by all, and of each slice in flight. */
 function sizesInFlight({ program, options }: PlannedStage, hasFreeViews: boolean) {
-  const slices = slicesOf(program),
-    { skips, lengths } = program,
-    parts = { slices, skips, lengths };
+  const parts = { ...program, slices: slicesOf(program) }, { slices, lengths } = parts;
   const of = (allocate: (device: Allocator) => unknown) => sizesOf(hasFreeViews, allocate);
   const shared: Tensor[] = [];
   const memory = {

@@ -337,47 +337,8 @@ export async function openOptimizer(
   };
 }
 
-/** Returns the parts of a bucket in a flat array: a whole parameter, or a piece of each tensor. */
-function partsOf(
-  device: Device,
-  store: ParameterStore,
-  bucket: Bucket,
-  flat: FlatTensor,
-  place = placeOf(bucket),
-): Tensor[] {
-  if (place) return [viewFlat(device, flat, place.offset, place.shape)];
-  const pieces = piecesOf(store, bucket);
-  return pieces.map(({ offset, length }) => viewFlat(device, flat, offset, [length]));
-}
-
-/** Returns the place of a bucket that is a whole parameter. */
-const placeOf = ({ whole, offset }: Bucket): ShapedRange | undefined =>
-  whole && { offset, length: elementCount(whole.shape), shape: whole.shape };
-
-/**
- * Returns the tensors of each state of a bucket, and the parts of offloaded states that visit the
- * device.
- */
-function statesOfBucket(
-  device: Device,
-  store: ParameterStore,
-  visitors: readonly Tensor[],
-  bucket: Bucket,
-) {
-  const { whole } = bucket, visits: { rest: Float32Array; visitor: Tensor }[] = [];
-  const places = whole && [...store.master ? [placeOf(bucket)] : [], ...whole.moments];
-  const states = statesOf(store).flatMap((state, i) => {
-    const place = places?.[i];
-    if (places && !place) return []; // a moment that this parameter does not have
-    if (!("values" in state)) return [partsOf(device, store, bucket, state, place)];
-    const { offset, length, shape = [length] }: FlatRange & Partial<ShapedRange> = place ?? bucket;
-    const rest = state.values.subarray(offset, offset + length);
-    const visitor = device.view(visitors[i]!, 0, shape);
-    visits.push({ rest, visitor });
-    return [[visitor]];
-  });
-  return { states, visits };
-}
+/** A range, with a shape if it is a whole tensor. */
+type Place = FlatRange & Partial<ShapedRange>;
 
 /** Binds the step of a bucket; offloaded states are copied to the device and back. */
 function bindStep(
@@ -388,10 +349,29 @@ function bindStep(
   kernels: { readonly step: Kernel; readonly average: Kernel | undefined },
   versions: { readonly from: number; readonly to: number },
 ): Run {
-  const { master, gradients } = store, { isDecayed, group } = bucket;
-  const { states, visits } = statesOfBucket(device, store, visitors, bucket);
-  const stored = partsOf(device, store, bucket, store.versions[versions.to]!);
-  const w = master ? states[0]! : partsOf(device, store, bucket, store.versions[versions.from]!);
+  const { master, gradients } = store, { isDecayed, group, whole } = bucket;
+  const own = whole && { offset: bucket.offset, length: elementCount(whole.shape), ...whole };
+  /** Returns the parts in a flat array: a whole parameter, or a piece of each tensor. */
+  const partsOf = (flat: FlatTensor, place: ShapedRange | undefined = own): Tensor[] => {
+    const pieces = place ? [place] : piecesOf(store, bucket);
+    return pieces.map(({ offset, length, shape = [length] }: Place) =>
+      viewFlat(device, flat, offset, shape)
+    );
+  };
+  const visits: { rest: Float32Array; visitor: Tensor }[] = [];
+  const places = whole && [...master ? [own] : [], ...whole.moments];
+  const states = statesOf(store).flatMap((state, i) => {
+    const place = places?.[i];
+    if (places && !place) return []; // a moment that this parameter does not have
+    if (!("values" in state)) return [partsOf(state, place)];
+    const { offset, length, shape = [length] }: Place = place ?? bucket;
+    const rest = state.values.subarray(offset, offset + length);
+    const visitor = device.view(visitors[i]!, 0, shape);
+    visits.push({ rest, visitor });
+    return [[visitor]];
+  });
+  const stored = partsOf(store.versions[versions.to]!);
+  const w = master ? states[0]! : partsOf(store.versions[versions.from]!);
   const all = master ? states.slice(1) : states, stepped = factor ? all.slice(0, -1) : all;
   const { tensors } = scalars.find((one) => one.isDecayed === isDecayed && one.group === group)!;
   const named = (array: string, tensors: readonly Tensor[]) =>
@@ -401,7 +381,7 @@ function bindStep(
   const step = kernels.step.bind(
     {
       ...named("w", w),
-      ...named("d", partsOf(device, store, bucket, gradients)),
+      ...named("d", partsOf(gradients)),
       ...moments(""),
       ...tensors,
     },
@@ -409,7 +389,7 @@ function bindStep(
       ...named("w'", master ? w : stored),
       ...moments("'"),
       ...gradient && {
-        "d'": device.view(gradient, 0, placeOf(bucket)?.shape ?? [bucket.length]),
+        "d'": device.view(gradient, 0, whole?.shape ?? [bucket.length]),
         ...named("h'", stored),
       },
     },

@@ -525,11 +525,9 @@ export async function openParts(
   const versionsOf = ({ store: { versions, average } }: Resident) =>
     versions.length + (average ? 1 : 0);
   const inFlight = new InFlight(device, {
+    ...program,
     slices,
     compiled,
-    slicing: program.slicing,
-    lengths: program.lengths,
-    skips: program.skips,
     parameters: residents.flatMap((one) =>
       Array.from(
         { length: versionsOf(one) },

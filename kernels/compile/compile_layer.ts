@@ -123,7 +123,7 @@ function convolutionWork(
 const largest = (values: readonly Value[]): number =>
   Math.max(...values.map(({ shape }) => elementCount(shape)));
 
-/** Options of `compileLayer`. */
+/** Options of `openLayer`. */
 export interface LayerOptions {
   /** True for the last layer, which returns the loss of each sample. */
   readonly isLoss: boolean;
@@ -230,7 +230,13 @@ function checkUse(
   throw refusal(`compile the layer ${JSON.stringify(name)}`, must, "no use of it", TypeError);
 }
 
-/** Builds the forward graph of a layer. */
+/**
+ * Builds the forward graph of a layer.
+ *
+ * @param layer the layer; with `isLoss` it is the last one of a model.
+ * @param handed outputs of the layer before, by key; undefined for the first layer.
+ * @throws {RangeError} when a loss is not one f32 number for each sample, or the precision is unknown.
+ */
 export function openLayer(
   layer: AnyLayer,
   handed: readonly OutputSpec[] | undefined,

@@ -115,24 +115,6 @@ function checkOf(
 const prefixOf = ({ name, prefix = `${name}.` }: Pick<AnyLayer, "name" | "prefix">) => prefix;
 
 /**
- * Compiles one layer, as the last user of all values that it takes.
- *
- * @param layer the layer; with `isLoss` it is the last one of a model.
- * @param handed outputs of the layer before, by key; undefined for the first layer.
- * @throws {TypeError} when an op has no gradient, or a parameter gets none.
- * @throws {RangeError} when a loss is not one f32 number for each sample, or the precision is unknown.
- */
-export function compileLayer(
-  layer: AnyLayer,
-  handed: readonly OutputSpec[] | undefined,
-  options: LayerOptions,
-): LayerProgram {
-  const open = openLayer(layer, handed, options);
-  gradientEnds([layer], [open.forward], false);
-  return open.compile(() => true);
-}
-
-/**
  * Compiles the layers of a model in order, each for all slices.
  *
  * [Note: stopped gradients] A parameter from which every path to the loss passes through a

@@ -42,18 +42,10 @@ type HeadSizes = Pick<Gpt2Config, "hidden" | "seq" | "vocab" | "tie" | "headSlic
 type Sizes = Parameters<typeof gpt2>[0];
 
 /** Token ids from `from` to before `to`, and the parameter with their rows. */
-interface Slice {
-  readonly parameter: string;
-  readonly from: number;
-  readonly to: number;
-}
+type Slice = ReturnType<typeof slicesOf>[number];
 
 /** State passed from slice to slice: for each row x, log-sum-exp and the logit of the target. */
-interface Chain {
-  readonly x: Value;
-  readonly logSum: Value;
-  readonly target: Value;
-}
+type Chain = ReturnType<typeof unpack>;
 
 /**
  * Checks the slices of a head.
@@ -70,7 +62,7 @@ function checkHead({ hidden, vocab, tie = false, headSlices = 1 }: HeadSizes): v
   must(!tie, "a head that is tied to the embedding must be in one slice");
 }
 
-function slicesOf({ vocab, headSlices = 1 }: HeadSizes): Slice[] {
+function slicesOf({ vocab, headSlices = 1 }: HeadSizes) {
   if (headSlices === 1) return [{ parameter: "lm_head.weight", from: 0, to: vocab }];
   const start = (k: number) => Math.round(k * vocab / headSlices);
   return Array.from({ length: headSlices }, (_, k) => ({
@@ -171,7 +163,7 @@ function pack(g: LayerGraph, { x, logSum, target }: Chain): Value {
   return g.concat([x, g.gemm(pair, columns(g, hidden))], 1);
 }
 
-function unpack(g: LayerGraph, packed: Value): Chain {
+function unpack(g: LayerGraph, packed: Value) {
   const [x, rest] = g.split(packed, 1, 2) as [Value, Value], [rows, hidden] = x.shape;
   const pair = g.gemm(rest, columns(g, hidden!), undefined, { transB: true });
   const [logSum, target] = g.split(pair, 1, 2).map((one) => g.reshape(one, [rows!]));

@@ -121,11 +121,7 @@ function checkUses(g: LayerGraph, y: Handed, weight: Value): void {
 }
 
 /** A and B of a weight, and whether it is [out, in]. */
-interface Factors {
-  readonly a: Value;
-  readonly b: Value;
-  readonly isTransposed: boolean;
-}
+type Factors = ReturnType<typeof declareFactors>;
 
 /** Declares A and B. A weight is [in, out], or [out, in] if it is transposed. */
 function declareFactors(
@@ -133,7 +129,7 @@ function declareFactors(
   { name, shape }: ParameterSpec,
   rank: number,
   isTransposed: boolean,
-): Factors {
+) {
   const [inputs, outputs] = (isTransposed ? shape.toReversed() : shape) as [number, number];
   const [a, b] = loraNames(name), bound = 1 / Math.sqrt(inputs);
   return {

@@ -50,7 +50,10 @@ function elementPlaces(x: NdArray, indices: NdArray, node: Settings): Int32Array
 }
 
 /** Returns the place in `x` of each element of the updates of a ScatterND. */
-function slicePlaces(x: NdArray, indices: NdArray): Int32Array {
+function slicePlaces(
+  x: Pick<NdArray, "shape">,
+  indices: { readonly shape: Ints; readonly values: ArrayLike<number> },
+): Int32Array {
   const depth = indices.shape.at(-1)!, strides = stridesOf(x.shape);
   const block = elementCount(x.shape.slice(depth)), count = elementCount(indices.shape) / depth;
   const starts = Array.from({ length: count }, (_, row) => {
@@ -223,38 +226,26 @@ function rowsOf(g: Builder, a: Value, indices: Value): Value {
 function rowIndices(g: Builder, a: Value, indices: Value): Value {
   const depth = indices.shape.at(-1)!, shape = indices.shape.slice(0, -1);
   if (depth === 1) return g.reshape(indices, shape);
-  const strides = Int32Array.from(
-    { length: depth },
-    (_, axis) => elementCount(a.shape.slice(axis + 1, depth)),
-  );
+  const addressed = a.shape.slice(0, depth), strides = Int32Array.from(stridesOf(addressed));
   if (indices.data) {
-    const numbers = Array.from(indices.data, Number);
-    const rows = Int32Array.from(
-      { length: numbers.length / depth },
-      (_, row) =>
-        strides.reduce((sum, stride, axis) => {
-          const index = checkIndex(numbers[row * depth + axis]!, a.shape[axis]!);
-          return sum + stride * index;
-        }, 0),
-    );
+    const values = Array.from(indices.data, Number);
+    const rows = slicePlaces({ shape: addressed }, { shape: indices.shape, values });
     return g.constant(rows, shape, "i32");
   }
   const places = g.mul(g.cast(indices, "i32"), g.constant(strides, [depth], "i32"));
   return g.sum(places, [shape.length]);
 }
 
+const gathering =
+  (op: "Gather" | "GatherElements") => (g: Builder, a: Value, i: Value, axis = 0) => {
+    const at = positiveAxis(axis, a.shape.length), fromFront = positiveIndices(g, i, a.shape[at]!);
+    return one(g, GATHERS, op, [a, fromFront], { axis: at });
+  };
+
 /** Methods that add gathers and scatters. */
 export const GATHER_METHODS: Methods = {
-  gather: (g, table, indices, axis = 0) => {
-    const at = positiveAxis(axis, table.shape.length);
-    const fromFront = positiveIndices(g, indices, table.shape[at]!);
-    return one(g, GATHERS, "Gather", [table, fromFront], { axis: at });
-  },
-  gatherElements: (g, a, indices, axis) => {
-    const at = positiveAxis(axis, a.shape.length);
-    const fromFront = positiveIndices(g, indices, a.shape[at]!);
-    return one(g, GATHERS, "GatherElements", [a, fromFront], { axis: at });
-  },
+  gather: gathering("Gather"),
+  gatherElements: gathering("GatherElements"),
   gatherND: (g, a, indices) => g.gather(rowsOf(g, a, indices), rowIndices(g, a, indices)),
   scatterElements: (g, base, indices, updates, axis, reduction = "none") =>
     one(g, GATHERS, "ScatterElements", [base, indices, updates], {

@@ -26,23 +26,19 @@ import {
   slope,
 } from "./op.ts";
 
-/** The groups of elements of a reduction. */
-export interface Groups {
-  /** The shape of the result, with reduced axes of size 1. */
-  readonly shape: Ints;
-  /** Number of elements in each group. */
-  readonly size: number;
-  /** The group of each element. */
-  readonly of: Int32Array;
-}
-
-/** Returns the groups of axes, which are counted from the front. */
-export function groupsOf(shape: Ints, axes: Ints): Groups {
+/**
+ * Returns the groups of axes, which are counted from the front: the shape of the result, with reduced
+ * axes of size 1, the number of elements in each group, and the group of each element.
+ */
+export function groupsOf(shape: Ints, axes: Ints) {
   const kept = reducedShape(shape, axes, true);
   const strides = stridesOf(kept).map((stride, axis) => axes.includes(axis) ? 0 : stride);
   const size = elementCount(axes.map((axis) => shape[axis]!));
   return { shape: kept, size, of: positions(shape, strides) };
 }
+
+/** The groups of elements of a reduction. */
+export type Groups = ReturnType<typeof groupsOf>;
 
 /** Folds the elements of each group from `initial`, in f64. */
 function fold(

@@ -8,7 +8,7 @@
  * @module
  */
 
-import type { Device, DType, Kernel, MessageArray, Run, Tensor } from "../devices/device.ts";
+import type { Device, DType, Kernel, MessageArray, Run } from "../devices/device.ts";
 import { assertInput } from "../errors.ts";
 import { Graph } from "../ops/graph.ts";
 import { elementCount } from "../graph/shapes.ts";
@@ -249,10 +249,7 @@ type SumMemory = NonNullable<ReturnType<typeof allocateSums>>;
 type Operand = "own" | "term" | "sum";
 
 /** The gradient of one parameter with its other operands; runs are bound on first use. */
-interface Piece extends FlatRange {
-  readonly tensors: Readonly<Record<Operand, Tensor | undefined>>;
-  readonly runs: Map<string, Promise<Run>>;
-}
+type Piece = ReturnType<typeof openPiece>;
 
 /** Returns a function that runs a sum of a piece; sums are compiled and bound on first use. */
 function openRuns(device: Device) {
@@ -353,14 +350,14 @@ function openPiece(
   { offset, length, tensor: own }: FlatPart,
   index: number,
   { term, sums }: SumMemory,
-): Piece {
+) {
   const sum = sums && (sums.parts[index] ?? sums.parts[0])!.tensor;
   const tensors = {
     own,
     term: device.view(term, 0, [length]),
     sum: sum && device.view(sum, 0, [length]),
   };
-  return { offset, length, tensors, runs: new Map() };
+  return { offset, length, tensors, runs: new Map<string, Promise<Run>>() };
 }
 
 const isWithin = ({ offset }: FlatRange, range: FlatRange) =>

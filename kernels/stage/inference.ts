@@ -70,9 +70,15 @@ export async function openPredictor(
   weights: ReadonlyMap<string, Float32Array>,
   ties: readonly Tie[] = [],
 ): Promise<Predictor> {
+  // With the policy "full" a forward saves no activations.
+  const compile = (own: readonly AnyLayer[]) =>
+    compileModel({ name: "predictor", layers: own, predictions: 1, ties }, "full", {
+      endsWithLoss: false,
+    });
+  const open = (model: ModelProgram) => openCompiled(device, model, weights, ties);
   const predict = typeof layers === "function"
-    ? await openForSamples(device, layers, weights, ties)
-    : await openCompiled(device, compilePredictor(layers, ties), weights, ties);
+    ? await openForSamples(async (samples) => compile(await layers(samples)), open)
+    : await open(compile(layers));
   // A stage computes one micro-batch after another, but requests to a server overlap.
   let before: Promise<unknown> = Promise.resolve();
   return (input) => {
@@ -81,12 +87,6 @@ export async function openPredictor(
     return output;
   };
 }
-
-/** Compiles layers; with the policy "full" a forward saves no activations. */
-const compilePredictor = (layers: readonly AnyLayer[], ties: readonly Tie[]) =>
-  compileModel({ name: "predictor", layers, predictions: 1, ties }, "full", {
-    endsWithLoss: false,
-  });
 
 async function openCompiled(
   device: Device,
@@ -113,21 +113,15 @@ async function openCompiled(
 }
 
 async function openForSamples(
-  device: Device,
-  layersOf: (samples: number) => readonly AnyLayer[] | Promise<readonly AnyLayer[]>,
-  weights: ReadonlyMap<string, Float32Array>,
-  ties: readonly Tie[],
+  modelOf: (samples: number) => Promise<ModelProgram>,
+  open: (model: ModelProgram) => Promise<Predictor>,
 ): Promise<Predictor> {
-  const model = compilePredictor(await layersOf(1), ties);
-  const first = openCompiled(device, model, weights, ties), opened = new Map([[1, first]]);
+  const model = await modelOf(1), first = open(model), opened = new Map([[1, first]]);
   const fields = model.programs.flatMap((program) => program.fields);
   const sizes = new Map(fields.map(({ name, shape }) => [name, elementCount(shape)]));
   const kinds = fields.map(({ name, dtype }) => [name, HOST_ARRAYS[dtype]] as const);
   const predictorOf = (samples: number) =>
-    opened.getOrInsertComputed(
-      samples,
-      async () => await openPredictor(device, await layersOf(samples), weights, ties),
-    );
+    opened.getOrInsertComputed(samples, async () => await open(await modelOf(samples)));
   await first;
   return async (input) => {
     const given = Object(input) as Batch;
@@ -400,7 +394,13 @@ export function sample(
   if (topK < logits.length || topP < 1) {
     const descending = logits.toSorted().reverse(), most = Math.min(topK, logits.length);
     const kept = nucleus(Float64Array.from(descending.subarray(0, most), weightOf), topP);
-    dropAllBut(kept, weights, logits, descending[kept - 1]!);
+    // Only the likeliest keep their weights, down to the logit `lowest`.
+    const lowest = descending[kept - 1]!;
+    let equals = kept - logits.reduce((above, logit) => above + Number(logit > lowest), 0);
+    logits.forEach((logit, i) => {
+      const isKept = logit > lowest || (logit === lowest && equals-- > 0);
+      if (!isKept) weights[i] = 0;
+    });
   }
   let rest = uniform * weights.reduce((a, b) => a + b, 0);
   const index = weights.findIndex((weight) => (rest -= weight) < 0);
@@ -413,20 +413,6 @@ function nucleus(descending: Float64Array, topP: number): number {
   let sum = descending[0]!, count = 1;
   while (sum < enough && count < descending.length) sum += descending[count++]!;
   return topP < 1 ? count : descending.length;
-}
-
-/** Sets all weights to zero except those of the `count` likeliest, down to the logit `lowest`. */
-function dropAllBut(
-  count: number,
-  weights: Float64Array,
-  logits: Float32Array,
-  lowest: number,
-): void {
-  let equals = count - logits.reduce((above, logit) => above + Number(logit > lowest), 0);
-  logits.forEach((logit, i) => {
-    const isKept = logit > lowest || (logit === lowest && equals-- > 0);
-    if (!isKept) weights[i] = 0;
-  });
 }
 
 /** Options of {@linkcode generate}. */

@@ -148,20 +148,6 @@ function hostState(length: number) {
   };
 }
 
-/** A parameter and its views into the flat arrays. */
-interface Parameter {
-  /** Full name: `transformer.h.0.attn.c_attn.weight`. */
-  readonly name: string;
-  /** Its shape. */
-  readonly shape: readonly number[];
-  /** Its values, in each version of the weights. */
-  readonly weights: readonly Tensor[];
-  /** The sum of its gradients in this step. */
-  readonly gradient: Tensor;
-  /** Places of its moments, where they have other shapes: it is stepped as a whole. */
-  readonly moments?: readonly (ShapedRange | undefined)[] | undefined;
-}
-
 /** The unit of an optimizer step. */
 export interface Bucket extends FlatRange {
   /** True if weight decay applies. */
@@ -176,26 +162,6 @@ export interface Bucket extends FlatRange {
 interface WholeParameter {
   readonly shape: readonly number[];
   readonly moments: readonly (ShapedRange | undefined)[];
-}
-
-/** The flat arrays of a stage. */
-export interface ParameterStore {
-  /** The parameters in the order of their places. */
-  readonly parameters: readonly Parameter[];
-  /** The range of each parameter in the flat arrays, in elements, by full name. */
-  readonly ranges: ReadonlyMap<string, FlatRange>;
-  /** The buckets in order; together they cover the arrays. */
-  readonly buckets: readonly Bucket[];
-  /** The versions of all weights, as the models read them. */
-  readonly versions: readonly FlatTensor[];
-  /** All gradients, in the type of the weights. */
-  readonly gradients: FlatTensor;
-  /** FP32 weights, if the stored ones are FP16. */
-  readonly master?: FlatState;
-  /** All moments of the optimizer. */
-  readonly moments: readonly FlatState[];
-  /** Weights that evaluations read in place of the newest ones. */
-  readonly average?: FlatTensor;
 }
 
 /** Options of a stage's parameters. */
@@ -270,7 +236,7 @@ export function createParameters(
   device: Allocator,
   specs: readonly { name: string; shape: readonly number[] }[],
   options: StoreOptions,
-): ParameterStore {
+) {
   const { bucketSize = BUCKET_SIZE, precision = "fp32", offload = false } = options;
   const sections = sectionsOf(specs, options.place), total = flatLength(specs);
   const places = placesOf(sections.flatMap((section) => section.specs));
@@ -279,7 +245,7 @@ export function createParameters(
   const versions = Array.from({ length: options.versions ?? 1 }, allocate);
   const average = options.average ? allocate() : undefined;
   const gradients = allocate();
-  const state = (of: readonly FlatRange[] = ranges) =>
+  const state = (of: readonly FlatRange[] = ranges): FlatState =>
     offload ? hostState(lengthOf(of)) : allocateFlat(device, "f32", of);
   const wholes = typeof options.moments === "number"
     ? undefined
@@ -292,28 +258,42 @@ export function createParameters(
     return state(isOne ? [{ offset: 0, length: lengthOf(own) }] : own);
   });
   return {
+    /** The parameters in the order of their places, with their full names. */
     parameters: places.map(({ name, shape, offset }) => {
       const view = (array: FlatTensor) => viewFlat(device, array, offset, shape);
+      /** Its values, in each version of the weights. */
       const weights = [...versions, ...average ? [average] : []].map(view);
+      /** Places of its moments, where they have other shapes: it is stepped as a whole. */
       const { moments } = wholes?.parameters.get(offset) ?? {};
+      // The gradient is the sum of its gradients in this step.
       return { name, shape, weights, gradient: view(gradients), ...moments && { moments } };
     }),
-    ranges: new Map(
+    /** The range of each parameter in the flat arrays, in elements, by full name. */
+    ranges: new Map<string, FlatRange>(
       places.map(({ name, shape, offset }) => [name, { offset, length: elementCount(shape) }]),
     ),
+    /** The buckets in order; together they cover the arrays. */
     buckets: sections.flatMap(({ from, to, kind }) =>
-      bucketsOf(from, to, bucketSize).map((range) => {
+      bucketsOf(from, to, bucketSize).map((range): Bucket => {
         const whole = wholes?.parameters.get(range.offset);
         return { ...range, ...kind, ...whole && { whole } };
       })
     ),
+    /** Weights that evaluations read in place of the newest ones. */
     ...average && { average },
+    /** The versions of all weights, as the models read them. */
     versions,
+    /** All gradients, in the type of the weights. */
     gradients,
+    /** FP32 weights, if the stored ones are FP16. */
     ...precision === "fp16" && { master: state() },
+    /** All moments of the optimizer. */
     moments: momentStates ?? Array.from({ length: options.moments as number }, () => state()),
   };
 }
+
+/** The flat arrays of a stage. */
+export type ParameterStore = ReturnType<typeof createParameters>;
 
 /** Returns the end of ranges that follow each other. */
 const lengthOf = (ranges: readonly FlatRange[]): number =>

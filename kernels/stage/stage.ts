@@ -71,26 +71,7 @@ export interface ForwardResult {
 }
 
 /** Parts of a stage. */
-export interface StageParts {
-  readonly device: Device;
-  /** Layers of each slice or length of a sequence; one entry for a whole one. */
-  readonly slices: readonly (readonly NamedProgram[])[];
-  /** Compiled layers of each slice or length; those of a length are compiled on first use. */
-  readonly compiled: StageLayer[][];
-  compile(layers: readonly NamedProgram[]): Promise<StageLayer[]>;
-  /** Returns the index of the length of a micro-batch. */
-  lengthOf(input: StageValues | undefined, fields: Batch): number;
-  readonly resident: Resident;
-  readonly frozen: FrozenWeights;
-  readonly optimizer: Awaited<ReturnType<typeof openOptimizer>>;
-  readonly norms: Awaited<ReturnType<typeof openGradientNorms>>;
-  readonly sums: GradientSums | undefined;
-  /** Shared by the stages of several adapters. */
-  readonly inFlight: InFlight;
-  /** The first of its versions of the weights among those of all stages that share activations. */
-  readonly first: number;
-  readonly options: StageOptions;
-}
+export type StageParts = Awaited<ReturnType<typeof openParts>>[number];
 
 /** Elements of a piece of {@linkcode Stage.scan}, small enough to stay in a CPU's cache. */
 const SCANNED_ELEMENTS = 131_072;
@@ -514,7 +495,7 @@ export async function openParts(
   count: number,
   shared: { readonly frozen?: FrozenWeights | undefined; readonly pool?: SlotPool | undefined } =
     {},
-): Promise<readonly StageParts[]> {
+) {
   checkStageOptions(program, options);
   const slices = slicesOf(program), layers = slices[0]!, compile = layerCompiler(device, options);
   const lengthOf = program.lengths ? lengthFinder(program) : () => 0;
@@ -537,18 +518,23 @@ export async function openParts(
     lossScale,
     pool: shared.pool,
   }, options);
-  const layout = { slices, compiled, compile, lengthOf }, all: StageParts[] = [];
-  for (const [i, own] of residents.entries()) {
+  /** Layers of each slice or length, also compiled: those of a length on first use. */
+  const layout = { slices, compiled, compile, lengthOf };
+  const open = async (own: Resident, i: number) => {
     const { store } = own;
     const optimizer = await openOptimizer(device, store, options.optimizer, own.optimizer);
     const norms = await openGradientNorms(device, store, own.norms);
     const sums = own.sums && openGradientSums(device, store, own.sums);
     // Frozen weights are counted once.
     const counted = shared.frozen || i > 0 ? { frozen: [] } : {};
-    const resident = { ...own, lossScale, ...counted }, first = i * versionsOf(own);
+    const resident: Resident = { ...own, lossScale, ...counted };
+    /** The first of its versions of the weights among those of all stages that share activations. */
+    const first = i * versionsOf(own);
     const state = { device, resident, frozen, optimizer, norms, sums, inFlight, first, options };
-    all.push({ ...state, ...layout });
-  }
+    return { ...state, ...layout };
+  };
+  const all: Awaited<ReturnType<typeof open>>[] = [];
+  for (const [i, own] of residents.entries()) all.push(await open(own, i));
   return all;
 }
 
@@ -561,7 +547,7 @@ export async function compileStage(
   await compileSlices(program, layerCompiler(device, options));
 }
 
-async function compileSlices(program: StageProgram, compile: StageParts["compile"]) {
+async function compileSlices(program: StageProgram, compile: ReturnType<typeof layerCompiler>) {
   const compiled: StageLayer[][] = [];
   if (!program.lengths) { for (const one of slicesOf(program)) compiled.push(await compile(one)); }
   return compiled;
@@ -587,12 +573,12 @@ function modelsToCompile(
 }
 
 /** Returns a function that finds the index of the length of a micro-batch. */
-function lengthFinder(stage: StageProgram): StageParts["lengthOf"] {
+function lengthFinder(stage: StageProgram) {
   const lengths = slicesOf(stage).map((layers) => ({
     inputs: stageBorder(stage, layers).inputs,
     fields: layers.flatMap(({ program }) => program.fields),
   }));
-  return (input = {}, batch) => {
+  return (input: StageValues = {}, batch: Batch): number => {
     const own = lengths.findIndex(({ inputs, fields }) =>
       haveLengths(inputs, keyed(input)) && haveLengths(fields, batch)
     );
@@ -601,10 +587,10 @@ function lengthFinder(stage: StageProgram): StageParts["lengthOf"] {
 }
 
 /** Returns a function that compiles layers; equal programs are compiled once. */
-function layerCompiler(device: Device, options: StageOptions): StageParts["compile"] {
+function layerCompiler(device: Device, options: StageOptions) {
   const compiled = new Map<LayerProgram, Promise<StageLayer["kernels"]>>();
   const compile = (program: LayerProgram) => compileProgram(device, program, options);
-  return async (layers) => {
+  return async (layers: readonly NamedProgram[]) => {
     const opened: StageLayer[] = [];
     for (const layer of layers) {
       const kernels = await compiled.getOrInsertComputed(layer.program, compile);

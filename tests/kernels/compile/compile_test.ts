@@ -11,7 +11,7 @@ import {
   type Tie,
   type Value,
 } from "../../../kernels/mod.ts";
-import { compileLayer } from "../../../kernels/compile/compile_model.ts";
+import { openLayer } from "../../../kernels/compile/compile_layer.ts";
 import { decoderBlocks } from "../../../kernels/layers/decoder.ts";
 import { modelFields } from "../../../kernels/layers/layer.ts";
 import { partition, startsOf } from "../../../kernels/compile/layout.ts";
@@ -211,7 +211,7 @@ Deno.test("a last layer that returns no loss for each sample is refused", async 
   const options = { isLoss: true, recompute: "none" } as const;
   await assertRefused(
     "losses_of_layers",
-    [layer("last"), record].map((last) => [last.name, () => compileLayer(last, [x], options)]),
+    [layer("last"), record].map((last) => [last.name, () => openLayer(last, [x], options)]),
   );
 });
 

@@ -508,7 +508,7 @@ function fingerprint({ models, overwrites = [], ...specs }: LayerProgram): strin
  * ```
  */
 export const gpt2Parameters = (config: Gpt2Config): readonly ModelParameter[] =>
-  parametersOf(gpt2(config, 1), config.layers, (i) => `transformer.h.${i}.`);
+  parametersOf(gpt2(config, 1), config.layers, "transformer.h.");
 
 /**
  * Returns the parameters of a Llama by name and shape, those of the head last; a tied head has none.
@@ -526,19 +526,15 @@ export const gpt2Parameters = (config: Gpt2Config): readonly ModelParameter[] =>
  * ```
  */
 export const llamaParameters = (config: LlamaConfig): readonly ModelParameter[] =>
-  parametersOf(llama(config, 1), config.layers, (i) => `model.layers.${i}.`);
+  parametersOf(llama(config, 1), config.layers, "model.layers.");
 
 /** Compiles only one block, since blocks are equal and their number may come from an untrusted file. */
-function parametersOf(
-  model: Model,
-  count: number,
-  prefixOf: (block: number) => string,
-): ModelParameter[] {
+function parametersOf(model: Model, count: number, prefix: string): ModelParameter[] {
   const layers = model.layers.filter(({ block = "head" }) => ["block 0", "head"].includes(block));
-  const { parameters } = compileModel({ ...model, layers }, "none"), first = prefixOf(0);
+  const { parameters } = compileModel({ ...model, layers }, "none"), first = `${prefix}0.`;
   const isOfBlock = ({ name }: ModelParameter) => name.startsWith(first);
   const block = parameters.filter(isOfBlock), at = parameters.findIndex(isOfBlock);
-  const renamed = (name: string, i: number) => prefixOf(i) + name.slice(first.length);
+  const renamed = (name: string, i: number) => `${prefix}${i}.${name.slice(first.length)}`;
   const blocks = Array.from(
     { length: count },
     (_, i) => block.map((one) => ({ ...one, name: renamed(one.name, i) })),

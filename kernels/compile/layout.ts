@@ -17,26 +17,18 @@ import { elementCount } from "../graph/shapes.ts";
 import type { ModelProgram } from "./compile_model.ts";
 import { isSkip, layersOf, type StageProgram, type StageSkip } from "./programs.ts";
 
-/** A sign of the notation, and the share of it that a layer is. */
-interface Share {
-  readonly sign: "E" | "H" | "block";
-  /** 1, or less for a layer of a block with several. */
-  readonly part: number;
-}
-
-/** A part of a stage: `E`, `H`, or a number of blocks. */
+/** A part of a stage: `E`, `H`, or a number of blocks, below 1 for a layer of a block with several. */
 type Piece = "E" | "H" | number;
 
 /** Numbers of blocks are written with three digits: a third of one is 0.333. */
 const DIGITS = 3, TOLERANCE = 2 * 10 ** -DIGITS;
 
 /** Returns the notation of each layer. */
-function sharesOf(layers: StageProgram["layers"]): Share[] {
+function sharesOf(layers: StageProgram["layers"]): Piece[] {
   return layers.map(({ name, block }) => {
-    if (name === "embedding") return { sign: "E", part: 1 };
-    if (name === "head" || block === "head") return { sign: "H", part: 1 };
-    if (block === undefined) return { sign: "block", part: 1 };
-    return { sign: "block", part: 1 / layers.filter((other) => other.block === block).length };
+    if (name === "embedding") return "E";
+    if (name === "head" || block === "head") return "H";
+    return block === undefined ? 1 : 1 / layers.filter((other) => other.block === block).length;
   });
 }
 
@@ -51,12 +43,9 @@ function joined(pieces: Iterable<Piece>): Piece[] {
   return all;
 }
 
-/** Returns the pieces of some layers, in order. */
-const piecesOf = (shares: readonly Share[]): Piece[] =>
-  joined(shares.map(({ sign, part }) => sign === "block" ? part : sign));
-
+/** Returns the notation of some layers, in order. */
 const written = (pieces: readonly Piece[]): string =>
-  pieces.map((one) => typeof one === "number" ? String(Number(one.toFixed(DIGITS))) : one)
+  joined(pieces).map((one) => typeof one === "number" ? Number(one.toFixed(DIGITS)) : one)
     .join(",");
 
 /**
@@ -75,7 +64,7 @@ const written = (pieces: readonly Piece[]): string =>
  */
 export function formatLayout(layers: StageProgram["layers"], starts: readonly number[]): string {
   const shares = sharesOf(layers);
-  return starts.map((start, i) => written(piecesOf(shares.slice(start, starts[i + 1])))).join("|");
+  return starts.map((start, i) => written(shares.slice(start, starts[i + 1]))).join("|");
 }
 
 /**
@@ -113,8 +102,8 @@ export function readLayout(
   assertInput(said.length === stages, cannot, must, said.length);
   const shares = sharesOf(layers), starts = startsOfLayout(said, shares);
   if (starts) return starts;
-  const most = Math.round(1 / Math.min(...shares.map(({ part }) => part)));
-  const all = written(piecesOf(shares)), received = written(joined(said.flat()));
+  const most = Math.round(1 / Math.min(1, ...shares.filter((one) => typeof one === "number")));
+  const all = written(shares), received = written(said.flat());
   const whole = `every number must be a whole number of layers, of which a block has ${most}`;
   assertInput(all !== received, cannot, whole, "a number that cuts a layer");
   throw refusal(cannot, `its stages must have all that the model has in order, ${all}`, received);
@@ -130,7 +119,7 @@ function readPiece(piece: string, cannot: string): Piece {
 }
 
 /** Returns the index of the first layer of each stage; undefined if the pieces are not all layers. */
-function startsOfLayout(said: readonly Piece[][], shares: readonly Share[]): number[] | undefined {
+function startsOfLayout(said: readonly Piece[][], shares: readonly Piece[]): number[] | undefined {
   const starts: number[] = [];
   let at = 0;
   for (const pieces of said) {
@@ -145,10 +134,11 @@ function startsOfLayout(said: readonly Piece[][], shares: readonly Share[]): num
 }
 
 /** Returns the end of the layers of a piece that starts at `from`; undefined if none match. */
-function endOf(piece: Piece, shares: readonly Share[], from: number): number | undefined {
-  if (typeof piece !== "number") return shares[from]?.sign === piece ? from + 1 : undefined;
+function endOf(piece: Piece, shares: readonly Piece[], from: number): number | undefined {
+  if (typeof piece !== "number") return shares[from] === piece ? from + 1 : undefined;
   let sum = 0, end = from;
-  while (shares[end]?.sign === "block" && sum < piece - TOLERANCE) sum += shares[end++]!.part;
+  const isPart = () => typeof shares[end] === "number" && sum < piece - TOLERANCE;
+  while (isPart()) sum += shares[end++] as number;
   return Math.abs(sum - piece) <= TOLERANCE ? end : undefined;
 }
 
@@ -159,6 +149,7 @@ function endOf(piece: Piece, shares: readonly Share[], from: number): number | u
  *
  * @param costs of the layers, embedding and head included.
  * @param parts number of stages.
+ * @param more cost of a part besides its layers. Default: none.
  * @returns for each stage the index of its first layer; each stage has at least one layer.
  * @throws {RangeError} when there are fewer layers than stages.
  *
@@ -171,14 +162,11 @@ function endOf(piece: Piece, shares: readonly Share[], from: number): number | u
  * assert.throws(() => partition([1, 2], 3), RangeError);
  * ```
  */
-export function partition(costs: readonly number[], parts: number): number[] {
-  return evenest(costs, parts, () => 0);
-}
-
-/** Returns the cost of a part besides its layers, from `first` to before `end`. */
-type MoreCost = (first: number, end: number) => number;
-
-function evenest(costs: readonly number[], parts: number, more: MoreCost): number[] {
+export function partition(
+  costs: readonly number[],
+  parts: number,
+  more: MoreCost = () => 0,
+): number[] {
   if (!Number.isSafeInteger(parts) || parts < 1 || parts > costs.length) {
     const must = `the number of stages must be between 1 and its ${costs.length} layers`;
     throw new RangeError(`Cannot cut the model into ${parts} stages: ${must}`);
@@ -186,6 +174,9 @@ function evenest(costs: readonly number[], parts: number, more: MoreCost): numbe
   const { least } = cut(costs, parts, more, Math.max);
   return cut(costs, parts, more, (sum, part) => part <= least ? sum + part ** 2 : Infinity).starts;
 }
+
+/** Returns the cost of a part besides its layers, from `first` to before `end`. */
+type MoreCost = (first: number, end: number) => number;
 
 /**
  * Returns the cut with the least figure of its parts, the earliest of several.
@@ -318,7 +309,7 @@ const knownStarts = new WeakMap<ModelProgram, Map<number, readonly number[]>>();
 
 function evenestStarts(model: ModelProgram, stages: number): readonly number[] {
   const values = skipValues(model);
-  return evenest(model.costs, stages, (first, end) => {
+  return partition(model.costs, stages, (first, end) => {
     let bytes = 0;
     for (const { maker, users, travels } of values) {
       const isMade = maker >= first && maker < end;

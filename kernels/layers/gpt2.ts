@@ -238,11 +238,8 @@ function embedding(config: Sizes, microBatchSize: number, tokensOfSample: number
     build(g) {
       const table = g.parameter("wte.weight", [vocab, hidden]);
       const tokens = g.gather(table, g.batch("ids", [rows], "i32"));
-      const places = slicePositions(
-        g,
-        g.parameter("wpe.weight", [positions, hidden]),
-        tokensOfSample,
-      );
+      const ofPlaces = g.parameter("wpe.weight", [positions, hidden]);
+      const places = slicePositions(g, ofPlaces, tokensOfSample);
       const sum = g.add(g.reshape(tokens, [microBatchSize, tokensOfSample, hidden]), places);
       return g.dropout(g.reshape(sum, [rows, hidden]), config.dropout ?? 0);
     },

@@ -551,16 +551,9 @@ export type Draws = (into: Float32Array) => void;
 export function openDraws({ initializer }: ParameterSpec, name: string, seed: number): Draws {
   if (initializer.kind === "constant") return (into) => void into.fill(initializer.value);
   const generator = substream(seed, name);
-  return initializer.kind === "uniform"
-    ? openUniforms(initializer, generator)
-    : openNormals(initializer.deviation, generator);
-}
-
-/** Draws numbers between bounds, of 24 bits each, the precision of f32. */
-function openUniforms(
-  { low, high }: { readonly low: number; readonly high: number },
-  generator: RandomGenerator,
-): Draws {
+  if (initializer.kind === "normal") return openNormals(initializer.deviation, generator);
+  const { low, high } = initializer;
+  // Numbers between the bounds have 24 bits each, the precision of f32.
   return (into) => {
     for (let i = 0; i < into.length; i++) {
       into[i] = low + (high - low) * ((generator.next() >>> 8) / 2 ** 24);

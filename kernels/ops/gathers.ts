@@ -236,16 +236,15 @@ function rowIndices(g: Builder, a: Value, indices: Value): Value {
   return g.sum(places, [shape.length]);
 }
 
-const gathering =
-  (op: "Gather" | "GatherElements") => (g: Builder, a: Value, i: Value, axis = 0) => {
-    const at = positiveAxis(axis, a.shape.length), fromFront = positiveIndices(g, i, a.shape[at]!);
-    return one(g, GATHERS, op, [a, fromFront], { axis: at });
-  };
+function gathered(g: Builder, op: string, a: Value, indices: Value, axis: number): Value {
+  const at = positiveAxis(axis, a.shape.length);
+  return one(g, GATHERS, op, [a, positiveIndices(g, indices, a.shape[at]!)], { axis: at });
+}
 
 /** Methods that add gathers and scatters. */
 export const GATHER_METHODS: Methods = {
-  gather: gathering("Gather"),
-  gatherElements: gathering("GatherElements"),
+  gather: (g, table, indices, axis = 0) => gathered(g, "Gather", table, indices, axis),
+  gatherElements: (g, a, indices, axis) => gathered(g, "GatherElements", a, indices, axis),
   gatherND: (g, a, indices) => g.gather(rowsOf(g, a, indices), rowIndices(g, a, indices)),
   scatterElements: (g, base, indices, updates, axis, reduction = "none") =>
     one(g, GATHERS, "ScatterElements", [base, indices, updates], {

@@ -29,9 +29,11 @@ import {
   shaped,
 } from "./op.ts";
 
-const transposesOf = (node: Settings) => ({
+/** Returns the operands of a product that are transposed, and its factor. */
+const formOf = (node: Settings) => ({
   transA: isSet(node, "transA"),
   transB: isSet(node, "transB"),
+  alpha: numberOf(node, "alpha", 1),
 });
 
 /** Returns the matrix and the factors of its rows whose product is `dy`, if it is one. */
@@ -49,7 +51,7 @@ function scaledRows(dy: Value): { readonly rows: Value; readonly factors: Value 
  */
 const gradient: GradientRule = (g, node, [dy]) => {
   const [a, b] = node.inputs as [Value, Value];
-  const { transA: ta, transB: tb } = transposesOf(node), alpha = numberOf(node, "alpha", 1);
+  const { transA: ta, transB: tb, alpha } = formOf(node);
   const multiply = (x: Value, y: Value, transA: boolean, transB: boolean) =>
     node.op === "Gemm"
       ? g.gemm(x, y, undefined, { transA, transB, alpha })
@@ -65,7 +67,7 @@ const gradient: GradientRule = (g, node, [dy]) => {
 
 /** Multiplies the last two axes, with sums in f64. */
 function products(a: NdArray, b: NdArray, node: Settings, shape: Ints): Float64Array {
-  const { transA, transB } = transposesOf(node), batch = shape.slice(0, -2);
+  const { transA, transB, alpha } = formOf(node), batch = shape.slice(0, -2);
   const [rows, columns] = shape.slice(-2) as [number, number];
   const inner = a.shape.at(transA ? -2 : -1)!, sums = new Float64Array(elementCount(shape));
   const matrices = ({ shape }: NdArray, isTurned: boolean) => {
@@ -87,14 +89,13 @@ function products(a: NdArray, b: NdArray, node: Settings, shape: Ints): Float64A
       }
     }
   }
-  const alpha = numberOf(node, "alpha", 1);
   return sums.map((sum) => alpha * sum);
 }
 
 const matmul: Op = {
   shape: (known) => {
     const [a, b] = known.inputs;
-    return shaped(known, productShape(a!.shape, b!.shape, transposesOf(known)));
+    return shaped(known, productShape(a!.shape, b!.shape, formOf(known)));
   },
   gradient,
   reference: ([a, b], node, [y]) => ndArray(y, products(a, b!, node, y.shape)),
@@ -114,11 +115,7 @@ export const PRODUCTS: Ops = {
   },
   [`${MICROSOFT}.FusedMatMul`]: {
     ...matmul,
-    read: (call) =>
-      call.g.matmul(...operands(call, 2), {
-        ...transposesOf(call),
-        alpha: numberOf(call, "alpha", 1),
-      }),
+    read: (call) => call.g.matmul(...operands(call, 2), formOf(call)),
     lower: (write, node) => {
       const [a, b] = ["transA", "transB"].map((name, i) => {
         const operand = node.input[i]!, { length } = write.typeOf(operand).shape;
@@ -139,8 +136,7 @@ export const PRODUCTS: Ops = {
     },
     read: (call) =>
       call.g.gemm(...operands(call, 2), call.inputs[2], {
-        ...transposesOf(call),
-        alpha: numberOf(call, "alpha", 1),
+        ...formOf(call),
         beta: numberOf(call, "beta", 1),
       }),
   },

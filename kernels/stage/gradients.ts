@@ -73,11 +73,7 @@ const LONG_PIECE = 2 ** 16;
 const STACK_ELEMENTS = 2 ** 18;
 
 /** Returns the largest power of two, up to 256, into which a length can be divided. */
-function rowsOf(length: number): number {
-  let rows = 256;
-  while (length % rows > 0) rows /= 2;
-  return rows;
-}
+const rowsOf = (length: number): number => Math.min(256, length & -length);
 
 type PieceType = "f32" | "f16";
 
@@ -227,7 +223,7 @@ export interface SumOptions {
 
 /** Allocates the memory for adding; undefined where the host adds. */
 export function allocateSums(
-  device: Pick<Device, "alloc" | "hasFreeViews">,
+  device: Allocator,
   { gradients: { dtype, parts } }: ParameterStore,
   { addends = 1, collects = false }: SumOptions,
 ) {

@@ -54,16 +54,6 @@ export interface StageLayer extends NamedProgram {
     & Partial<Record<BackwardKind, Kernel>>;
 }
 
-/** The backward of a segment of layers. */
-interface SegmentBackward {
-  /** Forwards that recompute its activations; the same array for all kinds of backward. */
-  readonly again: readonly Run[];
-  /** Runs that overwrite activations, once after these were computed. */
-  readonly overwrites: readonly Run[];
-  /** Last layer first. */
-  readonly runs: readonly Run[];
-}
-
 /** For each layer its parameters and their gradients, by port. */
 type ParameterPorts = readonly Readonly<Record<string, Tensor>>[];
 
@@ -91,8 +81,10 @@ export function parameterPorts(
 
 /**
  * Binds the runs of one micro-batch, or of one slice of its sequences: `forward`, first layer first,
- * and `fresh`, {@linkcode SegmentBackward.again} of the last segment, whose activations F leaves in
- * memory. `bindBackward` binds its backward, last segment first, to the memory of one.
+ * and `fresh`, the `again` of the last segment, whose activations F leaves in memory. `bindBackward`
+ * binds its backward, last segment first, to the memory of one. Of each segment `again` are the forwards
+ * that recompute its activations, the same array for all kinds of backward; `overwrites` overwrite
+ * activations, once after these were computed; and `runs` are the backwards, last layer first.
  */
 function bindSlot(
   layers: readonly StageLayer[],
@@ -148,7 +140,7 @@ function bindSlot(
       return { B: whole, I: I && bindRun(I), W: isAgain ? again : W && bindRun(W) };
     });
     const ofKind = (kind: BackwardKind) =>
-      parts.toReversed().flatMap(({ from, to, again }): SegmentBackward[] => {
+      parts.toReversed().flatMap(({ from, to, again }) => {
         if (kind === "W" && (firstTrained < 0 || to <= firstTrained)) return [];
         const runs = bound.slice(from, to).reverse().map((one) => one[kind]);
         // Without an interval, W reads the values that I has overwritten.
@@ -168,7 +160,7 @@ export type Slot = ReturnType<typeof bindSlot>;
 type Backward = ReturnType<Slot["bindBackward"]>;
 
 /** Binds a kernel to the tensors that its inputs and outputs name. */
-function bind(kernel: Kernel, inputs: Ports, outputs: Ports): Run {
+export function bind(kernel: Kernel, inputs: Ports, outputs: Ports): Run {
   const pick = (names: readonly string[], tensors: Ports) =>
     Object.fromEntries(names.map((name) => [name, tensors[name]!]));
   return kernel.bind(pick(kernel.inputs, inputs), pick(kernel.outputs, outputs));
@@ -187,7 +179,13 @@ function openMasks(
   slicing: Slicing | undefined,
 ) {
   const pieces = new WeakMap<Tensor, readonly Tensor[]>();
-  const piecesOf = (mask: Tensor) => pieces.getOrInsertComputed(mask, () => cut(device, mask));
+  /** Returns the parts in which a mask is written. */
+  const piecesOf = (mask: Tensor) =>
+    pieces.getOrInsertComputed(mask, () => {
+      if (!device.hasFreeViews) return [mask];
+      const parts = cutRange(0, elementCount(mask.shape), RANDOM_MAX);
+      return parts.map(({ offset, length }) => device.view(mask, offset, [length]));
+    });
   let scratch = new Float32Array(0), prepared: string | undefined;
   return (slice: number, layer: number, key: DropoutKey | undefined): void => {
     const label = JSON.stringify([slice, layer, key]);
@@ -210,11 +208,6 @@ function openMasks(
   };
 }
 
-/** Returns the parts in which a mask is written. */
-const cut = (device: Device, tensor: Tensor): Tensor[] =>
-  !device.hasFreeViews ? [tensor] : cutRange(0, elementCount(tensor.shape), RANDOM_MAX)
-    .map(({ offset, length }) => device.view(tensor, offset, [length]));
-
 /** The memory of one backward: for each length, the same. */
 type BackwardPlace = readonly BackwardValues[];
 
@@ -236,9 +229,8 @@ interface Place {
 /** Values that the slices of a micro-batch share, by layer. */
 interface SharedContext {
   readonly ports: readonly Ports[];
-  /** Slices that have started, and those in flight. */
+  /** Slices that have started. */
   begun: number;
-  live: number;
 }
 
 /** A micro-batch or slice in flight. */
@@ -269,7 +261,7 @@ interface InFlightParts extends StageParts, Pick<StageProgram, "slicing"> {
 export class InFlight {
   readonly #slices: number;
   readonly #places: ReturnType<typeof openPlaces>;
-  readonly #contexts: ReturnType<typeof openContexts>;
+  readonly #freeContexts: SharedContext[] = [];
   #live = new Map<number, Live>();
   /** The `again` whose outputs the shared activations hold now. */
   fresh: readonly Run[] | undefined;
@@ -278,7 +270,6 @@ export class InFlight {
   constructor(device: Device, parts: InFlightParts, options: StageOptions) {
     this.#slices = parts.slicing?.slices ?? 1;
     this.#places = openPlaces(device, parts, options);
-    this.#contexts = openContexts(this.#slices, this.#places.allocateContext);
   }
 
   /** Number of micro-batches in flight. */
@@ -307,7 +298,13 @@ export class InFlight {
    * @throws {RangeError} when it is a slice, and not the next one of its micro-batch.
    */
   begin(microBatch: number, version: number, dropout?: DropoutKey, length = 0): Slot {
-    const slice = microBatch % this.#slices, context = this.#contexts.begin(microBatch);
+    const slice = microBatch % this.#slices, known = this.#contextOf(microBatch);
+    const next = known?.begun ?? 0, sequence = Math.floor(microBatch / this.#slices);
+    const must = `slices of micro-batch ${sequence} must run in order, ${next} next`;
+    assertInput(slice === next, "run F", must, slice);
+    const context = known ?? this.#freeContexts.pop() ??
+      { ports: this.#places.allocateContext(), begun: 0 };
+    context.begun = slice + 1;
     const place = this.#places.take(slice, length);
     const { value } = place, slots = value.slots.getOrInsert(context, []);
     value.dropout = dropout;
@@ -345,9 +342,10 @@ export class InFlight {
    * @throws {RangeError} when it is not in flight.
    */
   end(microBatch: number): void {
-    this.#places.give(microBatch % this.#slices, this.#find(microBatch));
+    const one = this.#find(microBatch);
+    this.#places.give(microBatch % this.#slices, one);
     this.#live.delete(microBatch);
-    this.#contexts.end(microBatch);
+    if (!this.#contextOf(microBatch)) this.#freeContexts.push(one.context);
     // A Map's old hash tables refer to their successors, so one table in old memory keeps all alive.
     this.#live = new Map(this.#live);
   }
@@ -356,6 +354,13 @@ export class InFlight {
   clear(): void {
     for (const microBatch of [...this.#live.keys()]) this.end(microBatch);
     this.fresh = undefined;
+  }
+
+  /** Returns what the slices in flight of a micro-batch share; undefined if there is none. */
+  #contextOf(slice: number): SharedContext | undefined {
+    const sequenceOf = (number: number) => Math.floor(number / this.#slices);
+    const isOfSame = ([other]: [number, Live]) => sequenceOf(other) === sequenceOf(slice);
+    return this.#live.entries().find(isOfSame)?.[1].context;
   }
 
   #find(microBatch: number): Live {
@@ -457,34 +462,5 @@ function openPlaces(
       }),
       backwards: new Map(),
     }),
-  };
-}
-
-/** The contexts of micro-batches with a slice in flight. */
-function openContexts(slices: number, allocate: () => readonly Ports[]) {
-  const free: SharedContext[] = [];
-  let live = new Map<number, SharedContext>();
-  const sequenceOf = (number: number) => Math.floor(number / slices);
-  return {
-    /** Starts the slice with this number. */
-    begin(number: number): SharedContext {
-      const sequence = sequenceOf(number), slice = number % slices;
-      const known = live.get(sequence), next = known?.begun ?? 0;
-      const must = `slices of micro-batch ${sequence} must run in order, ${next} next`;
-      assertInput(slice === next, "run F", must, slice);
-      const context = known ?? free.pop() ?? { ports: allocate(), begun: 0, live: 0 };
-      context.begun++;
-      context.live++;
-      if (!known) live.set(sequence, context);
-      return context;
-    },
-    end(number: number): void {
-      const sequence = sequenceOf(number), context = live.get(sequence)!;
-      if (--context.live > 0) return;
-      context.begun = 0;
-      live.delete(sequence);
-      free.push(context);
-      live = new Map(live);
-    },
   };
 }

@@ -12,11 +12,13 @@
 import type { Batch } from "../batch.ts";
 import { eventTurns } from "../builtin.ts";
 import { compileModel, type ModelProgram } from "../compile/compile_model.ts";
+import { PORTS } from "../compile/programs.ts";
 import { type Device, HOST_ARRAYS, type Tensor } from "../devices/device.ts";
 import { joinArrays } from "../devices/tensor_memory.ts";
 import { assertInput, refusal } from "../errors.ts";
 import { elementCount } from "../graph/shapes.ts";
 import { type AnyLayer, LayerGraph, type Tie } from "../layers/layer.ts";
+import { bind } from "./in_flight.ts";
 import { openStage } from "./stage.ts";
 import { withAliases } from "./state.ts";
 import type { FileTokenizer, Tokenizer } from "../data/tokenizer.ts";
@@ -299,19 +301,15 @@ function bindRows(
   for (const { name, dtype, shape } of layers.flatMap((layer) => layer.fields)) {
     fields[`batch.${name}`] ??= memory.alloc(dtype, shape);
   }
-  const runs = layers.map(({ kernel, prefix }, i) => {
+  const runs = layers.map(({ kernel, prefix, parameters: specs }, i) => {
     const cache = Object.entries(caches[i]!);
-    const inputs = { ...fields, ...caches[i], x: streams[i % 2]! };
+    const own = specs.map(({ name }) => [PORTS.parameter(name), parameters(prefix + name)]);
+    const inputs = { ...fields, ...caches[i], ...Object.fromEntries(own), x: streams[i % 2]! };
     const outputs: Record<string, Tensor> = {
       "y'": i === layers.length - 1 ? logits : streams[(i + 1) % 2]!,
       ...Object.fromEntries(cache.map(([name, tensor]) => [`${name}'`, tensor])),
     };
-    const inputOf = (name: string) =>
-      name.startsWith("p.") ? parameters(prefix + name.slice(2)) : inputs[name as "x"];
-    return kernel.bind(
-      Object.fromEntries(kernel.inputs.map((name) => [name, inputOf(name)])),
-      Object.fromEntries(kernel.outputs.map((name) => [name, outputs[name]!])),
-    );
+    return bind(kernel, inputs, outputs);
   });
   return {
     async run(tokens: readonly number[], begin: number): Promise<void> {

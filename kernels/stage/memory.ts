@@ -103,11 +103,8 @@ export function countMemory(resident: Resident, activations: number): StageMemor
   };
 }
 
-/** Properties of the device that a plan depends on. */
-interface PlannedDevice {
-  /** See {@linkcode Device.hasFreeViews}. Default true, as on all devices but webgpu. */
-  readonly hasFreeViews?: boolean;
-}
+/** What a plan depends on of its device. Free views are the default, as on all devices but webgpu. */
+type PlannedDevice = Partial<Pick<Allocator, "hasFreeViews">>;
 
 /** Bytes of a stage's activations. */
 interface ActivationBytes {

@@ -17,6 +17,7 @@
 
 import type { Device, DType, HostArray, Tensor } from "../devices/device.ts";
 import { elementCount } from "../graph/shapes.ts";
+import type { ParameterSpec } from "../layers/layer.ts";
 import { type Precision, storageDtype } from "../precision.ts";
 
 /** Allocates memory: a device, or a counter of bytes. */
@@ -51,30 +52,20 @@ export interface FlatTensor {
 }
 
 /** Allocates a flat array, zeroed, with a tensor for each range. */
-export function allocateFlat(
-  device: Pick<Device, "alloc">,
-  dtype: DType,
-  ranges: readonly FlatRange[],
-): FlatTensor {
-  const parts = ranges.map(({ offset, length }) => (
+export const allocateFlat = (device: Allocator, dtype: DType, ranges: readonly FlatRange[]) => ({
+  dtype,
+  parts: ranges.map(({ offset, length }): FlatPart => (
     { offset, length, tensor: device.alloc(dtype, [length]) }
-  ));
-  return { dtype, parts };
-}
+  )),
+});
 
 /** Returns the tensors of flat arrays. */
 export const tensorsOf = (arrays: readonly FlatTensor[]): Tensor[] =>
   arrays.flatMap(({ parts }) => parts.map(({ tensor }) => tensor));
 
 /** Returns a view of the elements that `values` cover from element `from`; by default the tensor. */
-export function partOf(
-  device: Pick<Device, "view">,
-  tensor: Tensor,
-  { length }: HostArray,
-  from: number | undefined,
-): Tensor {
-  return from === undefined ? tensor : device.view(tensor, from, [length]);
-}
+export const partOf = (device: Device, tensor: Tensor, { length }: HostArray, from?: number) =>
+  from === undefined ? tensor : device.view(tensor, from, [length]);
 
 /**
  * Returns a view of elements of a flat array, all in one tensor.
@@ -164,6 +155,9 @@ interface WholeParameter {
   readonly moments: readonly (ShapedRange | undefined)[];
 }
 
+/** Full names and shapes of parameters. */
+export type NamedShapes = readonly Pick<ParameterSpec, "name" | "shape">[];
+
 /** Options of a stage's parameters. */
 interface StoreOptions {
   /**
@@ -182,9 +176,7 @@ interface StoreOptions {
   /** True to allocate averages of the weights. */
   readonly average?: boolean | undefined;
   /** Returns the group of a parameter and whether its weights decay. Default: by dimensions. */
-  readonly place?: (
-    spec: { name: string; shape: readonly number[] },
-  ) => Omit<Bucket, keyof FlatRange>;
+  readonly place?: (spec: NamedShapes[number]) => Omit<Bucket, keyof FlatRange>;
 }
 
 /** Default number of elements of a bucket: the fastest piece for AdamW on a CPU. */
@@ -232,11 +224,7 @@ export function flatLength(specs: readonly { shape: readonly number[] }[]): numb
  * device.close();
  * ```
  */
-export function createParameters(
-  device: Allocator,
-  specs: readonly { name: string; shape: readonly number[] }[],
-  options: StoreOptions,
-) {
+export function createParameters(device: Allocator, specs: NamedShapes, options: StoreOptions) {
   const { bucketSize = BUCKET_SIZE, precision = "fp32", offload = false } = options;
   const sections = sectionsOf(specs, options.place), total = flatLength(specs);
   const places = placesOf(sections.flatMap((section) => section.specs));
@@ -301,7 +289,7 @@ const lengthOf = (ranges: readonly FlatRange[]): number =>
 
 /** Lays out the moments of parameters in states, for steps of whole parameters. */
 function wholeParameters(
-  places: readonly { name: string; shape: readonly number[]; offset: number }[],
+  places: ReturnType<typeof placesOf>,
   shapesOf: Exclude<StoreOptions["moments"], number>,
 ) {
   const shapes = places.map(({ shape }) => shapesOf(shape)), count = shapes[0]?.length ?? 0;
@@ -323,7 +311,7 @@ function wholeParameters(
 
 /** Cuts parameters into sections with equal settings: by group, and those with decay first. */
 function sectionsOf(
-  specs: readonly { name: string; shape: readonly number[] }[],
+  specs: NamedShapes,
   place: StoreOptions["place"] = ({ shape }) => ({ isDecayed: shape.length >= 2 }),
 ) {
   const byKind = Map.groupBy(specs, (spec) => {
@@ -339,7 +327,7 @@ function sectionsOf(
 }
 
 /** Returns the offset and the aligned length of each parameter. */
-function placesOf(specs: readonly { name: string; shape: readonly number[] }[]) {
+function placesOf(specs: NamedShapes) {
   let offset = 0;
   return specs.map(({ name, shape }) => {
     const place = { name, shape, offset, length: aligned(elementCount(shape)) };

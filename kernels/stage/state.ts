@@ -32,16 +32,13 @@ import {
   createParameters,
   type FlatRange,
   type FlatState,
+  type NamedShapes,
   type ParameterStore,
   partOf,
 } from "./parameters.ts";
 
 /** Allocates frozen weights. */
-export function openFrozen(
-  device: Device,
-  specs: readonly { readonly name: string; readonly shape: readonly number[] }[],
-  precision: Precision,
-) {
+export function openFrozen(device: Device, specs: NamedShapes, precision: Precision) {
   const dtype = storageDtype(precision);
   const tensors = new Map(specs.map(({ name, shape }) => [name, device.alloc(dtype, shape)]));
   // FP16 storage loses bits of the values that were written, so the host keeps them.

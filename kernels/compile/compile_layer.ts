@@ -104,7 +104,8 @@ function workOfNode({ op, inputs, outputs, attributes }: Node): number {
   if (products !== undefined) return products;
   const touched = op.startsWith("Gather") ? [...inputs.slice(1), ...outputs] : inputs.slice(1);
   const tensors = ROW_OPS.has(op) ? touched : [...inputs, ...outputs];
-  return (ELEMENT_COSTS[op] ?? PASS_COST) * largest(tensors);
+  const largest = Math.max(...tensors.map(({ shape }) => elementCount(shape)));
+  return (ELEMENT_COSTS[op] ?? PASS_COST) * largest;
 }
 
 /** Returns the work of a convolution or its gradients: the products of the weight and each window. */
@@ -119,9 +120,6 @@ function convolutionWork(
   if (op === "ConvTranspose") return operations(second!, first!);
   return op === "ConvWeightGrad" ? WINDOW_PRODUCTS * operations(output!, first!) : undefined;
 }
-
-const largest = (values: readonly Value[]): number =>
-  Math.max(...values.map(({ shape }) => elementCount(shape)));
 
 /** Options of `openLayer`. */
 export interface LayerOptions {

@@ -137,9 +137,7 @@ function* compileLayers(
     recompute,
     precision,
     ...slices > 1 && { slice: { index, count: slices } },
-    ...frozen && {
-      frozen: (own) => frozen(canonical(prefixOf(layer) + own)),
-    },
+    ...frozen && { frozen: (own) => frozen(canonical(prefixOf(layer) + own)) },
   });
   const opened = openLayers(all, slices, optionsOf);
   const uses = opened.flatMap(([{ takes }], i) => takes.map((name) => [name, i] as const));
@@ -428,8 +426,11 @@ export function compileModel(
   for (const { layer, compiled: own } of whole!) {
     const prefix = prefixOf(layer), [program] = own as [LayerProgram];
     cut?.check(layer, own);
-    const compiled = [...own, ...shorter.map((one) => one.next().value?.compiled[0])];
-    checkAlike(layer, compiled);
+    const others = shorter.map((one) => one.next().value?.compiled[0]);
+    const compiled = [...own, ...others.filter((one) => one !== undefined)];
+    const kinds = new Set([...own, ...others].map((one) => JSON.stringify(one?.parameters)));
+    const alike = "withLength must keep the layers and their parameters";
+    assertInput(kinds.size === 1, `compile the layer ${named(layer)}`, alike, "others", TypeError);
     const indices = compiled.map((one) => {
       const known = indexOf.get(one);
       if (known !== undefined) return known;
@@ -471,16 +472,6 @@ export function compileModel(
     ...cut && { slicing: cut.slicing },
     ...lengths && { lengths: lengthsOf(model.length!) },
   };
-}
-
-/** Checks that a layer has the same parameters for all lengths. */
-function checkAlike(
-  layer: AnyLayer,
-  programs: readonly (LayerProgram | undefined)[],
-): asserts programs is LayerProgram[] {
-  const own = new Set(programs.map((program) => JSON.stringify(program?.parameters)));
-  const must = "withLength must keep the layers and their parameters";
-  assertInput(own.size === 1, `compile the layer ${named(layer)}`, must, "others", TypeError);
 }
 
 /** Returns a text that is equal for layers with the same computation and initialization. */

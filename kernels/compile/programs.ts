@@ -365,8 +365,7 @@ export function boundsProblem(
 ): string | undefined {
   for (let i = 0; i < values.length; i++) {
     if (values[i]! >= least && values[i]! <= most) continue;
-    return `the field "${name}" must hold whole numbers from ${least} to ${most}, received ${
-      values[i]
-    } at position ${i}`;
+    const must = `the field "${name}" must hold whole numbers from ${least} to ${most}`;
+    return `${must}, received ${values[i]} at position ${i}`;
   }
 }

@@ -47,21 +47,6 @@ type Slice = ReturnType<typeof slicesOf>[number];
 /** State passed from slice to slice: for each row x, log-sum-exp and the logit of the target. */
 type Chain = ReturnType<typeof unpack>;
 
-/**
- * Checks the slices of a head.
- *
- * @throws {RangeError} when there are more slices than token ids, `hidden` is below 2, or the head is
- * tied to the embedding.
- */
-function checkHead({ hidden, vocab, tie = false, headSlices = 1 }: HeadSizes): void {
-  if (headSlices === 1) return;
-  const must = (holds: boolean, what: string, received = headSlices) =>
-    assertInput(holds, "build GPT-2", what, received);
-  must(headSlices <= vocab, `headSlices must be at most its vocabulary, ${vocab}`);
-  must(hidden >= 2, "hidden must be at least 2 if the head is in slices", hidden);
-  must(!tie, "a head that is tied to the embedding must be in one slice");
-}
-
 function slicesOf({ vocab, headSlices = 1 }: HeadSizes) {
   if (headSlices === 1) return [{ parameter: "lm_head.weight", from: 0, to: vocab }];
   const start = (k: number) => Math.round(k * vocab / headSlices);
@@ -214,16 +199,21 @@ export function gpt2Ties({ tie = false }: Gpt2Config): readonly Tie[] {
 /**
  * Checks the sizes of a GPT-2.
  *
- * @throws {RangeError} when one is not a positive integer, heads do not divide hidden, or dropout is
- * not from 0 to below 1.
+ * @throws {RangeError} when one is not a positive integer, heads do not divide hidden, dropout is not
+ * from 0 to below 1, or a head in slices has more of them than token ids, a `hidden` below 2, or a tie
+ * to the embedding.
  */
 export function checkGpt2(config: Gpt2Config, microBatchSize: number): void {
-  const { layers, hidden, heads, seq, vocab, headSlices = 1, dropout = 0 } = config;
+  const { layers, hidden, heads, seq, vocab, tie, headSlices = 1, dropout = 0 } = config;
   const sizes = { layers, hidden, heads, seq, vocab, headSlices, "micro-batch": microBatchSize };
   checkModelSizes("GPT-2", sizes);
-  const received = `hidden ${hidden} and heads ${heads}`;
-  assertInput(hidden % heads === 0, "build GPT-2", "hidden must be divisible by heads", received);
-  checkHead(config);
+  const must = (holds: boolean, what: string, received: unknown = headSlices) =>
+    assertInput(holds, "build GPT-2", what, received);
+  const received = `hidden ${hidden} and heads ${heads}`, isOne = headSlices === 1;
+  must(hidden % heads === 0, "hidden must be divisible by heads", received);
+  must(isOne || headSlices <= vocab, `headSlices must be at most its vocabulary, ${vocab}`);
+  must(isOne || hidden >= 2, "hidden must be at least 2 if the head is in slices", hidden);
+  must(isOne || !tie, "a head that is tied to the embedding must be in one slice");
   checkDropout("build GPT-2", dropout);
 }
 
@@ -238,20 +228,18 @@ function embedding(config: Sizes, microBatchSize: number, tokensOfSample: number
     build(g) {
       const table = g.parameter("wte.weight", [vocab, hidden]);
       const tokens = g.gather(table, g.batch("ids", [rows], "i32"));
-      const ofPlaces = g.parameter("wpe.weight", [positions, hidden]);
-      const places = slicePositions(g, ofPlaces, tokensOfSample);
+      const all = g.parameter("wpe.weight", [positions, hidden]);
+      const placesOfPart = () => {
+        const first = g.part.index * tokensOfSample;
+        const own = Int32Array.from({ length: tokensOfSample }, (_, i) => first + i);
+        return g.gather(all, g.constant(own, [tokensOfSample], "i32"));
+      };
+      // A slice, and a shorter sample, have a part of the positions.
+      const places = tokensOfSample === positions ? all : placesOfPart();
       const sum = g.add(g.reshape(tokens, [microBatchSize, tokensOfSample, hidden]), places);
       return g.dropout(g.reshape(sum, [rows, hidden]), config.dropout ?? 0);
     },
   };
-}
-
-/** Returns the rows of a table for the tokens of a slice, or of a shorter sample. */
-function slicePositions(g: LayerGraph, table: Value, tokens: number): Value {
-  const { index } = g.part;
-  if (tokens === table.shape[0]) return table;
-  const own = Int32Array.from({ length: tokens }, (_, i) => index * tokens + i);
-  return g.gather(table, g.constant(own, [tokens], "i32"));
 }
 
 /** GPT-2 scales weights of residual outputs by 1/√(number of residual additions). */

@@ -277,15 +277,15 @@ checkCalls(
 
 /** A layer takes a value that no earlier layer gives. */
 export class NotGivenError extends RangeError {
-  /** The name of the value. */
-  readonly value: string;
-
-  /** Creates an error whose message lists the known names. */
-  constructor(value: string, given: readonly string[]) {
+  /**
+   * Creates an error whose message lists the known names.
+   *
+   * @param value the name of the value.
+   */
+  constructor(readonly value: string, given: readonly string[]) {
     const known = given.map((one) => JSON.stringify(one)).join(", ").slice(0, 300) || "none";
     super(`Cannot take ${JSON.stringify(value)}: a layer before must give it, received ${known}`);
     this.name = "RangeError";
-    this.value = value;
   }
 }
 

@@ -63,12 +63,9 @@ export function addGradients(
     if (!rule) throw refusal("differentiate", must, node.op, TypeError);
     const given = node.outputs.map((output) => cotangents.get(output));
     const found = rule(graph, node, given, needed).map((cotangent, i) => {
-      const value = typeof cotangent !== "function"
-        ? cotangent
-        : needed[i]
-        ? cotangent()
-        : undefined;
-      return value && needed[i] ? unbroadcast(graph, value, node.inputs[i]!.shape) : undefined;
+      if (!needed[i]) return undefined;
+      const value = typeof cotangent === "function" ? cotangent() : cotangent;
+      return value && unbroadcast(graph, value, node.inputs[i]!.shape);
     });
     found.forEach((cotangent, i) => {
       if (cotangent) accumulate(node.inputs[i]!, cotangent);

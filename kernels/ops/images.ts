@@ -46,6 +46,21 @@ const NEAREST: Readonly<Record<Interpolation["nearest"], (at: number) => number>
 const keysOf = <Key extends string>(record: Readonly<Record<Key, unknown>>) =>
   Object.keys(record) as Key[];
 
+/** Returns the weights [to, from] of an axis whose rows are sums of shares, of places limited to it. */
+function weightsOf(
+  from: number,
+  to: number,
+  sharesOf: (row: number) => readonly (readonly [place: number, share: number])[],
+): Float32Array {
+  const weights = new Float32Array(to * from);
+  for (let row = 0; row < to; row++) {
+    for (const [place, share] of sharesOf(row)) {
+      weights[row * from + Math.min(Math.max(place, 0), from - 1)]! += share;
+    }
+  }
+  return weights;
+}
+
 /** Returns the weights [to, from] of an interpolation along an axis; undefined if nothing changes. */
 function interpolationWeights(
   from: number,
@@ -54,19 +69,11 @@ function interpolationWeights(
     InterpolationOptions,
 ): Float32Array | undefined {
   if (from === to) return undefined;
-  const weights = new Float32Array(to * from);
-  const give = (row: number, at: number, share: number) => {
-    weights[row * from + Math.min(Math.max(at, 0), from - 1)]! += share;
-  };
-  for (let row = 0; row < to; row++) {
+  return weightsOf(from, to, (row) => {
     const at = COORDINATES[coordinates](row, from, to), below = Math.floor(at);
-    if (mode === "nearest") give(row, NEAREST[nearest](at), 1);
-    else {
-      give(row, below, 1 - (at - below));
-      give(row, below + 1, at - below);
-    }
-  }
-  return weights;
+    if (mode === "nearest") return [[NEAREST[nearest](at), 1]];
+    return [[below, 1 - (at - below)], [below + 1, at - below]];
+  });
 }
 
 /**
@@ -83,14 +90,10 @@ function paddingWeights(
   const isInside = how === "edge" || Math.max(before, behind) < from;
   const must = `pads must be smaller than the axis, ${from}`;
   assertInput(isInside, "reflect", must, `${before} and ${behind}`);
-  const to = before + from + behind, weights = new Float32Array(to * from);
-  for (let row = 0; row < to; row++) {
+  return weightsOf(from, before + from + behind, (row) => {
     const at = row - before, last = from - 1;
-    const inside = Math.min(Math.max(at, 0), last);
-    const reflected = at < 0 ? -at : at > last ? 2 * last - at : at;
-    weights[row * from + (how === "edge" ? inside : reflected)] = 1;
-  }
-  return weights;
+    return [[how === "edge" ? at : at > last ? 2 * last - at : Math.abs(at), 1]];
+  });
 }
 
 /** Multiplies an axis by weights [to, from], if there are any. */

@@ -260,34 +260,13 @@ function computedBy(program: LayerProgram): TensorSpec[] {
 const carriedBy = ({ carried }: LayerProgram, { backward }: ActivationOptions) =>
   backward === "split" ? carried : [];
 
-/**
- * Returns the values of a segment in shared memory: all except the inputs of later segments and the
- * values that leave the stage before other segments run. Without an interval, only unread values.
- */
-function sharedBy(
-  { from, to }: ReturnType<typeof segmentsOf>[number],
-  programs: readonly LayerProgram[],
-  paths: readonly ValuePath[],
-  options: ActivationOptions,
-  slice: number,
-): SharedSpec[] {
-  return programs.slice(from, to).flatMap((program, i) => {
-    const layer = from + i, own = paths.filter(({ maker }) => maker === layer);
-    const isShared = ({ name }: TensorSpec) => {
-      const path = own.find(({ spec }) => valuePorts(spec.name).output === name);
-      if (options.recomputeInterval === undefined) return path?.users.length === 0;
-      return !path?.users.some((user) => user >= to) && (!path?.leaves || to === programs.length);
-    };
-    const computed = [...computedBy(program), ...carriedBy(program, options)];
-    return computed.filter(isShared).map((spec) => ({ slice, layer, spec }));
-  });
-}
-
 /** Alignment of tensors in bytes, as of `alloc`. */
 const ALIGNMENT = 64;
 
 /**
- * Allocates the memory that all micro-batches and slices share: the memory of the largest segment.
+ * Allocates the memory that all micro-batches and slices share: the memory of the largest segment. In
+ * it are all values of a segment except the inputs of later segments and the values that leave the stage
+ * before other segments run. Without an interval, only unread values are.
  */
 export function allocateShared(
   device: Allocator,
@@ -297,8 +276,19 @@ export function allocateShared(
   const all = slices.map((layers) => layers.map(({ program }) => program));
   const segments = slices.flatMap((layers, slice) => {
     const programs = all[slice]!, paths = valuePaths(programs, skips);
-    return segmentsOf(layers, options.recomputeInterval)
-      .map((segment) => sharedBy(segment, programs, paths, options, slice));
+    return segmentsOf(layers, options.recomputeInterval).map(({ from, to }) =>
+      programs.slice(from, to).flatMap((program, i) => {
+        const layer = from + i, own = paths.filter(({ maker }) => maker === layer);
+        const isShared = ({ name }: TensorSpec) => {
+          const path = own.find(({ spec }) => valuePorts(spec.name).output === name);
+          if (options.recomputeInterval === undefined) return path?.users.length === 0;
+          const isRead = path?.users.some((user) => user >= to);
+          return !isRead && (!path?.leaves || to === programs.length);
+        };
+        const computed = [...computedBy(program), ...carriedBy(program, options)];
+        return computed.filter(isShared).map((spec) => ({ slice, layer, spec }));
+      })
+    );
   });
   const tensors = placeTogether(device, segments);
   const masks = all.flatMap((programs, slice) =>

@@ -39,13 +39,7 @@ import {
   writeValues,
 } from "./activations.ts";
 import { type GradientSums, openGradientNorms, openGradientSums } from "./gradients.ts";
-import {
-  type BackwardKind,
-  InFlight,
-  parameterPorts,
-  type Slot,
-  type StageLayer,
-} from "./in_flight.ts";
+import { type BackwardKind, InFlight, parameterPorts, type StageLayer } from "./in_flight.ts";
 import { countMemory, planResident, type StageMemory } from "./memory.ts";
 import { openOptimizer, stepModel, stepShapes } from "./optimizer.ts";
 import { AVERAGE, checkStageOptions, momentsOf, type StageOptions } from "./options.ts";
@@ -161,13 +155,18 @@ export class Stage {
       const problem = boundsProblem(name, fields[name]!, bounds);
       if (problem !== undefined) throw new RangeError(`Cannot run F: ${problem}`);
     }
-    const { inFlight, slices, compiled, compile } = this.#parts;
+    const { device, inFlight, slices, compiled, compile } = this.#parts;
     const length = this.#parts.lengthOf(input, fields);
     compiled[length] ??= await compile(slices[length]!);
     const version = age < 0 ? await this.#average() : this.#versions.at(age);
     const slot = inFlight.begin(microBatch, this.#parts.first + version, dropout, length);
     try {
-      return await this.#compute(slot, input, fields, into);
+      writeValues(device, slot.inputs, input);
+      for (const [name, tensor] of Object.entries(slot.fields)) device.write(tensor, fields[name]!);
+      inFlight.fresh = undefined;
+      for (const run of slot.forward) await run();
+      inFlight.fresh = slot.fresh;
+      return { output: await readValues(device, slot.outputs, into), isLoss: this.isLast };
     } catch (error) {
       this.drop(microBatch); // No backward can follow.
       throw error;
@@ -184,23 +183,6 @@ export class Stage {
     }
     this.#isAveraged = true;
     return versions.length;
-  }
-
-  async #compute(
-    slot: Slot,
-    input: StageValues | undefined,
-    fields: Batch,
-    into?: StageValues,
-  ): Promise<ForwardResult> {
-    const { device } = this.#parts;
-    writeValues(device, slot.inputs, input);
-    for (const [name, tensor] of Object.entries(slot.fields)) device.write(tensor, fields[name]!);
-    const { inFlight } = this.#parts;
-    inFlight.fresh = undefined;
-    for (const run of slot.forward) await run();
-    inFlight.fresh = slot.fresh;
-    const output = await readValues(device, slot.outputs, into);
-    return { output, isLoss: this.isLast };
   }
 
   /**
@@ -621,12 +603,6 @@ const BUCKET_BYTES = 10 * 2 ** 10;
 /** Bytes of intermediate values of known models, by device. */
 const known = new Map<DeviceName, WeakMap<Uint8Array, IntermediateBytes>>();
 
-/** Returns the bytes of a model's intermediate values as a device computes it. */
-function intermediateOn(device: DeviceName, model: Uint8Array): IntermediateBytes {
-  const models = known.getOrInsertComputed(device, () => new WeakMap());
-  return models.getOrInsertComputed(model, () => DEVICES[device].intermediate(model));
-}
-
 /**
  * Plans the memory that ONNX Runtime takes for the stages of one worker, which runs one model at a time.
  * Pure: nothing is compiled.
@@ -650,14 +626,15 @@ export function planLibrary(
   options: StageOptions,
   device: DeviceName,
 ) {
+  const { hasFreeViews, intermediate } = DEVICES[device];
+  const models = known.getOrInsertComputed(device, () => new WeakMap());
   let library = 0, shared = 0, sessions = 0;
   const add = (model: Uint8Array) => {
-    const one = intermediateOn(device, model);
+    const one = models.getOrInsertComputed(model, () => intermediate(model));
     library = Math.max(library, one.library);
     shared = Math.max(shared, one.shared);
     sessions += SESSION_BYTES + SESSION_COPIES * model.byteLength;
   };
-  const { hasFreeViews } = DEVICES[device];
   for (const stage of stages.flatMap((one) => one.jobs?.variants ?? [one])) {
     for (const program of stage.programs) {
       const { overwrites, ...models } = modelsToCompile(program, options);

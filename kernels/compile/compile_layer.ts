@@ -177,26 +177,19 @@ function buildForward(
   }));
   const gives = [...g.gives].map(([name, value]) => [skipKey(name), value] as const);
   // Fields are never stored in FP16, so an output that is a field is copied.
-  const isField = (value: Value) => g.fields.some((field) => field.value === value);
+  const isCopied = (value: Value) =>
+    precision === "fp16" && value.dtype === "f32" &&
+    g.fields.some((field) => field.value === value);
   const made = [...handedValues(y), ...gives].map(([key, value]) =>
-    [
-      key,
-      precision === "fp16" && value.dtype === "f32" && isField(value)
-        ? g.mul(value, g.scalar(1))
-        : value,
-    ] as const
+    [key, isCopied(value) ? g.mul(value, g.scalar(1)) : value] as const
   );
   const cannot = `compile the layer ${JSON.stringify(layer.name)}`;
   const hands = "it must hand on a value or give one";
   assertInput(made.length > 0, cannot, hands, "neither", TypeError);
   checkUse(layer, g, inputs, made.map(([, value]) => value));
-  const dependent = dependentValues(
-    g,
-    [
-      ...parameters.filter(({ spec }) => !spec.frozen),
-      ...inputs.filter(({ spec }) => spec.gradient),
-    ].map(({ value }) => value),
-  );
+  const trained = parameters.filter(({ spec }) => !spec.frozen);
+  const sources = [...trained, ...inputs.filter(({ spec }) => spec.gradient)];
+  const dependent = dependentValues(g, sources.map(({ value }) => value));
   const outputs = made.map(([name, value]): Bound<OutputSpec> => ({
     spec: {
       name,
@@ -461,12 +454,9 @@ function differentiate(
 ) {
   const { index, count } = g.part, isLastSlice = index === count - 1;
   const ends = outputs.filter(({ spec }) => spec.hasGradient).map(({ spec: { name }, value }) => {
-    if (isLoss) {
-      const seed = g.input(PORTS.lossScale, []);
-      return { value, seed, gradient: g.expand(seed, value.shape) };
-    }
-    const gradient = g.input(valuePorts(name).outputGradient, value.shape);
-    return { value, seed: gradient, gradient };
+    const port = isLoss ? PORTS.lossScale : valuePorts(name).outputGradient;
+    const seed = g.input(port, isLoss ? [] : value.shape);
+    return { value, seed, gradient: g.expand(seed, value.shape) };
   });
   const kept = isLastSlice ? [] : g.contexts.map(({ name, value }): Port => ({
     name: contextPort(name, index),

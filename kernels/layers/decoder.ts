@@ -70,29 +70,16 @@ export interface CachedLayer {
   build(g: LayerGraph, x: Value | undefined): Values;
 }
 
-/** A decoder with a cache, for generation. */
-export interface CachedDecoder {
+/** The sizes and sub-layers of a decoder. */
+interface DecoderParts {
   /** Width of the residual stream. */
   readonly hidden: number;
   /** Number of tokens in its context. */
   readonly seq: number;
   /** Number of token ids. */
   readonly vocab: number;
-  /** The shape of the keys, and of the values, of an attention. */
-  readonly cacheShape: readonly [rows: number, width: number];
   /** Parameters that share one value. */
   readonly ties: readonly Tie[];
-  /**
-   * The layers for `rows` tokens. Fields are `ids` and `positions`, int32 [rows], and `last`, int32
-   * [1]: the row whose logits, [1, vocabulary], are returned, and the last cached row.
-   *
-   * One row extends a cache, more rows start one; see `cachedAttention`.
-   */
-  layers(rows: number): readonly CachedLayer[];
-}
-
-/** The sizes and sub-layers of a decoder. */
-interface DecoderParts extends Pick<CachedDecoder, "hidden" | "seq" | "vocab" | "ties"> {
   /** Number of blocks. */
   readonly layers: number;
   /** Sizes of its caches. */
@@ -109,10 +96,16 @@ interface DecoderParts extends Pick<CachedDecoder, "hidden" | "seq" | "vocab" | 
 }
 
 /** Returns a decoder with a cache. */
-export function cachedDecoder(parts: DecoderParts): CachedDecoder {
+export function cachedDecoder(parts: DecoderParts) {
   const { hidden, seq, vocab, ties, layers, cache, prefixes, embed, attend } = parts;
   const feedForward = (g: LayerGraph, x: Value): Values => ({ y: parts.feedForward(g, x) });
   const blocks = decoderBlocks(layers, prefixes.block, attend, feedForward);
+  /**
+   * The layers for `rows` tokens. Fields are `ids` and `positions`, int32 [rows], and `last`, int32
+   * [1]: the row whose logits, [1, vocabulary], are returned, and the last cached row.
+   *
+   * One row extends a cache, more rows start one; see `cachedAttention`.
+   */
   const layersOf = (rows: number): CachedLayer[] => [
     { prefix: prefixes.embedding, build: (g) => ({ y: embed(g, rows) }) },
     ...blocks,
@@ -123,5 +116,9 @@ export function cachedDecoder(parts: DecoderParts): CachedDecoder {
       }),
     },
   ];
+  // The shape is that of the keys, and of the values, of an attention.
   return { hidden, seq, vocab, cacheShape: cacheShape(cache), ties, layers: layersOf };
 }
+
+/** A decoder with a cache, for generation. */
+export type CachedDecoder = ReturnType<typeof cachedDecoder>;

@@ -338,19 +338,17 @@ const averagePoolGradient: GradientRule = slope((g, dy, x, _, node) => {
   return g.reshape(spread, x.shape);
 });
 
-const readPool = (
-  pool: (call: Call, x: Value, kernel: Ints, options: PoolOptions) => Value,
-): Read =>
-(call) => {
+const readPool = (method: "maxPool" | "averagePool"): Read => (call) => {
   if (call.outputs[1]) {
     throw new TypeError("it must have one output, received one for the places of maxima, too");
   }
   const kernel = intsOf(call, "kernel_shape") ?? [];
   checkMade("windows", elementCount(kernel));
-  return pool(call, operand(call, 0), kernel, {
-    ...movesOf(call),
-    ceilMode: isSet(call, "ceil_mode"),
-  });
+  const x = operand(call, 0), isMean = method === "averagePool";
+  if (isMean) checkMade("an image", elementCount(x.shape.slice(2)));
+  const countIncludePad = isMean && isSet(call, "count_include_pad");
+  const options = { ...movesOf(call), ceilMode: isSet(call, "ceil_mode"), countIncludePad };
+  return call.g[method](x, kernel, options);
 };
 
 const maxPool: Op = {
@@ -371,7 +369,7 @@ const maxPool: Op = {
     });
     return [ndArray(type, values), ndArray({ dtype: "i64", shape: type.shape }, found)];
   },
-  read: readPool(({ g }, x, kernel, options) => g.maxPool(x, kernel, options)),
+  read: readPool("maxPool"),
 };
 
 const POOLS: Ops = {
@@ -403,11 +401,7 @@ const POOLS: Ops = {
       });
       return ndArray(type, means);
     },
-    read: readPool((call, x, kernel, options) => {
-      checkMade("an image", elementCount(x.shape.slice(2)));
-      const countIncludePad = isSet(call, "count_include_pad");
-      return call.g.averagePool(x, kernel, { ...options, countIncludePad });
-    }),
+    read: readPool("averagePool"),
   },
   GlobalAveragePool: { read: (call) => call.g.globalAveragePool(operand(call, 0)) },
   GlobalMaxPool: { read: (call) => call.g.globalMaxPool(operand(call, 0)) },

@@ -258,10 +258,8 @@ export function planMemory(
     const { resident, activations } = plans[variant]!;
     // Jobs of one program share activations, and all share frozen weights.
     const isFirst = variantOf.indexOf(variant) === job;
-    return countMemory(
-      job === 0 ? resident : { ...resident, frozen: [] },
-      isFirst ? activations : 0,
-    );
+    const counted = job === 0 ? resident : { ...resident, frozen: [] };
+    return countMemory(counted, isFirst ? activations : 0);
   }));
 }
 

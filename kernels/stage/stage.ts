@@ -571,7 +571,16 @@ function lengthFinder(stage: StageProgram) {
 /** Returns a function that compiles layers; equal programs are compiled once. */
 function layerCompiler(device: Device, options: StageOptions) {
   const compiled = new Map<LayerProgram, Promise<StageLayer["kernels"]>>();
-  const compile = (program: LayerProgram) => compileProgram(device, program, options);
+  const compile = async (program: LayerProgram) => {
+    const { forward: first, overwrites: over, ...backward } = modelsToCompile(program, options);
+    const kernels: Record<string, Kernel> = {}, overwrites: Kernel[] = [];
+    const forward = await device.compile(first);
+    for (const [kind, model] of Object.entries(backward)) {
+      kernels[kind] = await device.compile(model);
+    }
+    for (const model of over) overwrites.push(await device.compile(model));
+    return { forward, overwrites, ...kernels };
+  };
   return async (layers: readonly NamedProgram[]) => {
     const opened: StageLayer[] = [];
     for (const layer of layers) {
@@ -580,18 +589,6 @@ function layerCompiler(device: Device, options: StageOptions) {
     }
     return opened;
   };
-}
-
-/** Compiles the models of a layer. */
-async function compileProgram(device: Device, program: LayerProgram, options: StageOptions) {
-  const { forward: first, overwrites: over, ...backward } = modelsToCompile(program, options);
-  const kernels: Record<string, Kernel> = {}, overwrites: Kernel[] = [];
-  const forward = await device.compile(first);
-  for (const [kind, model] of Object.entries(backward)) {
-    kernels[kind] = await device.compile(model);
-  }
-  for (const model of over) overwrites.push(await device.compile(model));
-  return { forward, overwrites, ...kernels };
 }
 
 /** Bytes of a compiled model without constants, and the copies of its bytes, mainly constants. */

@@ -322,18 +322,16 @@ function writeModels(
 ): LayerProgram {
   const { g, inputs, parameters, forwardNodes } = forward;
   const { gradients, inputGradients, contexts, seeds } = differentiate(forward, layer, isLoss);
-  const trained = parameters.filter(({ spec }) => !spec.frozen),
-    hasInput = inputGradients.length > 0;
+  const hasInput = inputGradients.length > 0;
   const forInput = hasInput ? [...inputGradients, ...contexts.sums] : [];
   const forWeights = hasInput ? gradients : [...gradients, ...contexts.sums];
   const outputs = hasInput ? [...gradients, ...forInput] : forWeights;
   const ends = outputs.map((port) => port.value), kept = contexts.own.map((port) => port.value);
   const saved = savedValues(ends, forwardNodes, recompute, kept);
   const ports = g.inputs.map((value): Port => ({ name: value.name, value }));
-  const sums = new Set(trained.map(({ spec }) => PORTS.accumulator(spec.name)));
-  const [given, accumulators] = [false, true].map((isSum) =>
-    ports.filter(({ name }) => sums.has(name) === isSum)
-  ) as [Port[], Port[]];
+  const sums = new Set(parameters.map(({ spec }) => PORTS.accumulator(spec.name)));
+  const isSum = ({ name }: Port) => sums.has(name), accumulators = ports.filter(isSum);
+  const given = ports.filter((port) => !isSum(port));
   const savedPorts = saved.map((value, i) => ({ name: `saved.${i}`, value }));
   const over = overwrittenValues(g, saved, ends, kept);
   const overwritten = savedPorts.map(({ name, value }) => ({
@@ -375,27 +373,18 @@ function writeModels(
       ...forWeights.length > 0 && { weight: encode([...carriedPorts, ...known], forWeights) },
     },
     ...over.size > 0 && {
-      overwrites: savedPorts.flatMap((port) =>
-        overwriting(port, over.get(port.value) ?? [], given, encode)
+      // The models of each saved activation overwrite it one step after the other.
+      overwrites: savedPorts.flatMap(({ name, value }) =>
+        (over.get(value) ?? []).map((step, i, steps) => ({
+          saved: name,
+          model: encode([...given, { name, value: steps[i - 1] ?? value }], [
+            { name: PORTS.overwritten(name), value: step },
+          ]),
+        }))
       ),
     },
     cost: { forward: work(g, given, outputPorts), backward: work(g, known, outputs) },
   };
-}
-
-/** Encodes the models that overwrite a saved activation, one step after the other. */
-function overwriting(
-  { name, value }: Port,
-  steps: readonly Value[],
-  given: readonly Port[],
-  encode: (inputs: readonly Port[], outputs: readonly Port[]) => Uint8Array,
-): NonNullable<LayerProgram["overwrites"]> {
-  return steps.map((step, i) => ({
-    saved: name,
-    model: encode([...given, { name, value: steps[i - 1] ?? value }], [
-      { name: PORTS.overwritten(name), value: step },
-    ]),
-  }));
 }
 
 /** Returns the work of computing some values from others. */

@@ -373,7 +373,6 @@ function writeModels(
       ...forWeights.length > 0 && { weight: encode([...carriedPorts, ...known], forWeights) },
     },
     ...over.size > 0 && {
-      // The models of each saved activation overwrite it one step after the other.
       overwrites: savedPorts.flatMap(({ name, value }) =>
         (over.get(value) ?? []).map((step, i, steps) => ({
           saved: name,

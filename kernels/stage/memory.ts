@@ -62,8 +62,10 @@ export interface StageMemory {
   readonly host: { readonly master: number; readonly moments: number };
 }
 
-const bytesOf = (tensors: Iterable<Tensor>) =>
-  [...tensors].reduce((sum, { dtype, shape }) => sum + elementCount(shape) * DTYPE_BYTES[dtype], 0);
+/** Returns the bytes of tensors; undefined ones are not allocated. */
+const bytesOf = (tensors: readonly (Tensor | undefined)[]) =>
+  tensors.filter((tensor) => tensor !== undefined)
+    .reduce((sum, { dtype, shape }) => sum + elementCount(shape) * DTYPE_BYTES[dtype], 0);
 
 /** Counts the bytes of a stage; those of its activations are given. */
 export function countMemory(resident: Resident, activations: number): StageMemory {
@@ -77,23 +79,16 @@ export function countMemory(resident: Resident, activations: number): StageMemor
     states.reduce((sum, state) => "values" in state ? sum + 4 * state.length : sum, 0);
   return {
     device: {
-      weights: bytesOf(tensorsOf([...store.versions, ...store.average ? [store.average] : []])) +
+      weights: bytesOf(tensorsOf([...store.versions, store.average])) +
         frozen * DTYPE_BYTES[storageDtype(precision)],
       gradients: bytesOf(tensorsOf([store.gradients])),
       master: onDevice(masters),
       moments: onDevice(store.moments),
       activations,
-      buckets: bytesOf([
-        ...visitors,
-        ...gradient ? [gradient] : [],
-        ...sums ? [sums.term, ...tensorsOf(sums.sums ? [sums.sums] : [])] : [],
-      ]),
+      buckets: bytesOf([...visitors, gradient, sums?.term, ...tensorsOf([sums?.sums])]),
       other: bytesOf([
         ...scalars.flatMap(({ tensors }) => Object.values(tensors)),
-        ...rest ? [rest] : [],
-        norms.sums.all,
-        ...norms.tops ? [norms.tops.all] : [],
-        resident.lossScale,
+        ...[rest, norms.sums.all, norms.tops?.all, resident.lossScale],
       ]),
     },
     host: {

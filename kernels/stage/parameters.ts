@@ -59,9 +59,9 @@ export const allocateFlat = (device: Allocator, dtype: DType, ranges: readonly F
   )),
 });
 
-/** Returns the tensors of flat arrays. */
-export const tensorsOf = (arrays: readonly FlatTensor[]): Tensor[] =>
-  arrays.flatMap(({ parts }) => parts.map(({ tensor }) => tensor));
+/** Returns the tensors of flat arrays; undefined ones have none. */
+export const tensorsOf = (arrays: readonly (FlatTensor | undefined)[]): Tensor[] =>
+  arrays.flatMap((array) => array?.parts.map(({ tensor }) => tensor) ?? []);
 
 /** Returns a view of the elements that `values` cover from element `from`; by default the tensor. */
 export const partOf = (device: Device, tensor: Tensor, { length }: HostArray, from?: number) =>

@@ -10,7 +10,7 @@
 
 import type { Device, Kernel, Run, Tensor } from "../devices/device.ts";
 import { Graph } from "../ops/graph.ts";
-import { elementCount } from "../graph/shapes.ts";
+import { elementCount, type Ints } from "../graph/shapes.ts";
 import { TROUPE, type Value } from "../graph/value.ts";
 import { encodeGraph } from "../onnx/encode.ts";
 import {
@@ -115,7 +115,7 @@ function ruleOf(options: OptimizerOptions): StepRule {
 /** Encodes one step of averages of the weights: e ← e + (1 − d)·(w − e), with the factor as `rest`. */
 function averageModel({ stored, states }: StepShape, isMixed: boolean): Uint8Array {
   const g = new Graph(), rest = g.input("rest", []);
-  const inputs = (array: string, shapes: readonly Shape[]) =>
+  const inputs = (array: string, shapes: readonly Ints[]) =>
     namesOf(array, shapes).map((name, i) => g.input(name, shapes[i]!));
   const weights = inputs("w", isMixed ? states : stored), averages = inputs("e", states);
   const joined = states.length < weights.length ? [g.concat(weights, 0)] : weights;
@@ -126,16 +126,14 @@ function averageModel({ stored, states }: StepShape, isMixed: boolean): Uint8Arr
   return encodeGraph(g, Object.fromEntries(moved));
 }
 
-type Shape = readonly number[];
-
 /** The shapes of the tensors that one run steps. */
 export interface StepShape {
   /** Weights and gradients as the models read them. */
-  readonly stored: readonly Shape[];
+  readonly stored: readonly Ints[];
   /** Master and averages; one tensor where they are on the host. */
-  readonly states: readonly Shape[];
+  readonly states: readonly Ints[];
   /** Each moment but the average. */
-  readonly moments: readonly (readonly Shape[])[];
+  readonly moments: readonly (readonly Ints[])[];
 }
 
 /** Names the tensors of an array: `w`, or `w.0`, `w.1` and so on. */
@@ -152,11 +150,11 @@ export function stepModel(
   isMixed: boolean,
 ): Uint8Array {
   const g = new Graph(), rule = ruleOf(options);
-  const joined = (array: string, parts: readonly Shape[], dtype: "f16" | "f32" = "f32") => {
+  const joined = (array: string, parts: readonly Ints[], dtype: "f16" | "f32" = "f32") => {
     const values = namesOf(array, parts).map((name, i) => g.input(name, parts[i]!, dtype));
     return values.length === 1 ? values[0]! : g.concat(values, 0);
   };
-  const apart = (array: string, value: Value, parts: readonly Shape[]) => {
+  const apart = (array: string, value: Value, parts: readonly Ints[]) => {
     const values = parts.length === 1
       ? [value]
       : g.split(value, 0, parts.map(([length]) => length!));

@@ -6,6 +6,7 @@
 
 import { layersOf, parametersOf, precisionOf, type StageProgram } from "../compile/programs.ts";
 import { assertInput, checkPositive } from "../errors.ts";
+import type { Ints } from "../graph/shapes.ts";
 import type { Precision } from "../precision.ts";
 import { type ActivationOptions, checkInterval } from "./activations.ts";
 import type { SumOptions } from "./gradients.ts";
@@ -193,18 +194,15 @@ export const MOMENTS = {
 /** The moment with the average of the weights. */
 export const AVERAGE = "ema";
 
-/** Shape of a tensor. */
-type Shape = readonly number[];
-
 /** A moment of a parameter, which is a part of the optimizer's state of this index. */
 export interface Moment {
   readonly name: string;
-  readonly shape: Shape;
+  readonly shape: Ints;
   readonly index: number;
 }
 
 /** Returns the moments that an optimizer keeps of a parameter. */
-export function momentsOf({ kind, ema }: OptimizerOptions, shape: Shape): readonly Moment[] {
+export function momentsOf({ kind, ema }: OptimizerOptions, shape: Ints): readonly Moment[] {
   const average = { name: AVERAGE, shape, index: stateCount({ kind }) };
   const averages = ema === undefined ? [] : [average];
   if (kind !== "adafactor") {

@@ -95,7 +95,7 @@ const SETTINGS: Readonly<Record<string, bigint>> = {
 };
 
 /** Settings of sessions that use the arena. */
-const SHARES_ARENA: Readonly<Record<string, string>> = { "session.use_env_allocators": "1" };
+const SHARES_ARENA = { "session.use_env_allocators": "1" };
 
 /** Parts of the API that the arena uses. */
 interface ArenaOptions {
@@ -261,9 +261,6 @@ export class KernelMemory {
   }
 }
 
-/** The first version of the API with statistics of an allocator. */
-const API_VERSION = 23;
-
 /**
  * Configuration of waiting threads.
  *
@@ -300,20 +297,11 @@ interface OrtOptions {
  *
  * @throws {Error} when the library cannot be loaded or is too old.
  */
-export function openOrt(path: string, options: OrtOptions): Ort {
-  const { api, unload } = loadOrt(path, API_VERSION);
-  try {
-    return makeOrt(api, options, unload);
-  } catch (error) {
-    unload();
-    throw error;
-  }
-}
+export const openOrt = (path: string, options: OrtOptions): Ort =>
+  loadOrt(path, (api, unload) => makeOrt(api, options, unload));
 
 /** Configuration of products in BF16 on CPUs of ARM, where MLAS rounds the factors. */
-const ROUNDING: Readonly<Record<string, string>> = {
-  "mlas.enable_gemm_fastmath_arm64_bfloat16": "1",
-};
+const ROUNDING = { "mlas.enable_gemm_fastmath_arm64_bfloat16": "1" };
 
 function makeOrt(
   api: FunctionTable,

@@ -307,40 +307,36 @@ function switchOffTelemetry(): void {
   }
 }
 
+/** The first version of the API with statistics of an allocator, and with copies between devices. */
+const API_VERSION = 23;
+
 /**
  * Loads the library at a path.
  *
- * @param version required version of the API.
- * @throws {Error} when it cannot be loaded or is too old.
+ * @param use opens it, given its functions and the function that unloads it, which must be called after
+ * all of its objects were released.
+ * @throws {Error} when it cannot be loaded or opened, or is too old; it is then unloaded.
  */
-export function loadOrt(path: string, version: number) {
+export function loadOrt<T>(path: string, use: (api: FunctionTable, unload: () => void) => T): T {
   switchOffTelemetry();
   const library = Deno.dlopen(path, { OrtGetApiBase: { parameters: [], result: "pointer" } });
   try {
     keepLoaded(path);
-    return {
-      /** Its functions. */
-      api: getApi(library.symbols.OrtGetApiBase()!, version),
-      /** Unloads the library, after all of its objects were released. */
-      unload: () => library.close(),
-    };
+    return use(getApi(library.symbols.OrtGetApiBase()!), () => library.close());
   } catch (error) {
     library.close();
     throw error;
   }
 }
 
-/** A loaded library. */
-export type OrtLibrary = ReturnType<typeof loadOrt>;
-
-function getApi(base: Handle, version: number): FunctionTable {
+function getApi(base: Handle): FunctionTable {
   type GetApi = { readonly parameters: readonly ["u32"]; readonly result: "pointer" };
   const get = new Deno.UnsafeFnPointer(
     new Deno.UnsafePointerView(base).getPointer(0) as Deno.PointerObject<GetApi>,
     { parameters: ["u32"], result: "pointer" },
   );
-  const table = get.call(version);
-  if (!table) throw new Error(`Cannot use this ONNX Runtime: it must have C API ${version}`);
+  const table = get.call(API_VERSION);
+  if (!table) throw new Error(`Cannot use this ONNX Runtime: it must have C API ${API_VERSION}`);
   return new FunctionTable(table);
 }
 

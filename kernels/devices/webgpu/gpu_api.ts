@@ -36,7 +36,6 @@ import {
   type Handle,
   hostMemoryInfo,
   loadOrt,
-  type OrtLibrary,
   POINTER_BYTES,
   pointers,
   tensorCreator,
@@ -109,9 +108,7 @@ export function endAtOnce(): void {
 }
 
 /** Configuration of a session that records the provider of its nodes, for error messages. */
-const RECORDS_NODES: Readonly<Record<string, string>> = {
-  "session.record_ep_graph_assignment_info": "1",
-};
+const RECORDS_NODES = { "session.record_ep_graph_assignment_info": "1" };
 
 const CPU = "CPUExecutionProvider";
 
@@ -146,9 +143,6 @@ function unservedNodes(api: FunctionTable, session: Handle): string[] {
 const DEVICE_ALLOCATOR = 0;
 const DEFAULT_MEMORY = 0;
 
-/** The first version of the API that copies tensors between devices. */
-const API_VERSION = 23;
-
 /** Options of the provider, with short keys: it ignores the long form. */
 const PROVIDER_OPTIONS: Readonly<Record<string, string>> = {
   // Indices of a scatter are int64 in ONNX.
@@ -176,15 +170,8 @@ export type GpuApi = ReturnType<typeof makeGpu>;
  * @param firstModel any model; its session keeps the GPU's device open.
  * @throws {Error} when the library cannot be loaded or there is no adapter.
  */
-export function openGpu(library: string, firstModel: Uint8Array): GpuApi {
-  const ort = loadOrt(library, API_VERSION);
-  try {
-    return makeGpu(ort, firstModel);
-  } catch (error) {
-    ort.unload();
-    throw error;
-  }
-}
+export const openGpu = (library: string, firstModel: Uint8Array): GpuApi =>
+  loadOrt(library, (api, unload) => makeGpu(api, firstModel, unload));
 
 /**
  * The error of a copy to the host from a GPU whose driver was reset, or that was removed.
@@ -201,7 +188,7 @@ const lost = (cause: unknown) =>
     { cause },
   );
 
-function makeGpu({ api, unload }: OrtLibrary, firstModel: Uint8Array) {
+function makeGpu(api: FunctionTable, firstModel: Uint8Array, unload: () => void) {
   const env = createEnv(api), createSession = makeCreateSession(api, env);
   const keeper = createSession(firstModel);
   const releaseSession = api.release("releaseSession");

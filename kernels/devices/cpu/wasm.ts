@@ -26,7 +26,10 @@ import { compileKernels, cutAtSimd, loadKernels, type SimdCall, type SimdKernels
 /** An address in the module's heap, or an object of ONNX Runtime there. */
 type Pointer = number;
 
-/** The functions of the module in use. Functions that return a status return 0 for success. */
+/** A function of ONNX Runtime; those that return a status return 0 for success. */
+type OrtFunction = (...given: readonly (Pointer | boolean)[]) => Pointer;
+
+/** The functions of the module in use. */
 interface OrtModule {
   /** The heap. The view is replaced when it grows: read it for each use. */
   readonly HEAPU8: Uint8Array;
@@ -40,39 +43,19 @@ interface OrtModule {
   lengthBytesUTF8(text: string): number;
   _malloc(byteLength: number): Pointer;
   _free(at: Pointer): void;
-  _OrtInit(threads: number, logLevel: number): number;
+  readonly _OrtInit: OrtFunction;
   /** Stores a code and the address of a text. */
-  _OrtGetLastError(code: Pointer, text: Pointer): number;
-  _OrtCreateSessionOptions(...settings: typeof SETTINGS): Pointer;
-  _OrtReleaseSessionOptions(options: Pointer): number;
+  readonly _OrtGetLastError: OrtFunction;
+  readonly _OrtCreateSessionOptions: OrtFunction;
+  readonly _OrtReleaseSessionOptions: OrtFunction;
   _OrtCreateSession(model: Pointer, byteLength: number, options: Pointer): Promise<Pointer>;
-  _OrtReleaseSession(session: Pointer): number;
-  _OrtCreateTensor(
-    onnxDtype: number,
-    data: Pointer,
-    byteLength: number,
-    dims: Pointer,
-    rank: number,
-    location: number,
-  ): Pointer;
-  _OrtReleaseTensor(tensor: Pointer): number;
-  _OrtCreateRunOptions(
-    logLevel: number,
-    logVerbosity: number,
-    terminate: boolean,
-    tag: Pointer,
-  ): Pointer;
-  _OrtReleaseRunOptions(options: Pointer): number;
-  _OrtRun(
-    session: Pointer,
-    inputNames: Pointer,
-    inputs: Pointer,
-    inputCount: number,
-    outputNames: Pointer,
-    outputCount: number,
-    outputs: Pointer,
-    options: Pointer,
-  ): number;
+  readonly _OrtReleaseSession: OrtFunction;
+  readonly _OrtCreateTensor: OrtFunction;
+  readonly _OrtReleaseTensor: OrtFunction;
+  /** Takes levels of the log and its details, whether runs end at once, and their tag. */
+  readonly _OrtCreateRunOptions: OrtFunction;
+  readonly _OrtReleaseRunOptions: OrtFunction;
+  readonly _OrtRun: OrtFunction;
 }
 
 let loaded: Promise<unknown> = Promise.resolve();

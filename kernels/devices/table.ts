@@ -59,11 +59,11 @@ interface DeviceEntry {
    * True if tensors are in separate memory, not in that of the host, as in the heap of wasm: a limit of
    * the device does not include memory of the host.
    */
-  readonly hasOwnMemory: boolean;
+  readonly hasOwnMemory?: boolean;
   /** See {@linkcode Device.hasFreeViews}. */
   readonly hasFreeViews: boolean;
   /** True if only one isolate of a process can open it, so that each worker needs a process. */
-  readonly isAlone: boolean;
+  readonly isAlone?: boolean;
   /** True if several threads can share an operation. */
   readonly hasThreads?: boolean;
   /** True if it has numbered adapters. */
@@ -105,9 +105,7 @@ const inLibrary = (model: Uint8Array): IntermediateBytes => ({
 /** The properties of each device. */
 export const DEVICES: Readonly<Record<DeviceName, DeviceEntry>> = {
   native: {
-    hasOwnMemory: false,
     hasFreeViews: true,
-    isAlone: false,
     hasThreads: true,
     hasBf16: true,
     find: findNative,
@@ -130,15 +128,12 @@ export const DEVICES: Readonly<Record<DeviceName, DeviceEntry>> = {
   wasm: {
     hasOwnMemory: true,
     hasFreeViews: true,
-    isAlone: false,
     libraryBytes: { process: 0, isolate: 120 * MIB },
     intermediate: (model) => inLibrary(lowerModel(model, KEPT)),
     open: openWasm,
   },
   reference: {
-    hasOwnMemory: false,
     hasFreeViews: true,
-    isAlone: false,
     hasBf16: true,
     libraryBytes: { process: 0, isolate: 0 },
     intermediate: (model) => inLibrary(lowerModel(model)),

@@ -458,8 +458,19 @@ export function onnxWithWeights(
   return joinArrays(Uint8Array, pieces);
 }
 
+/** Yields the fields of a message: their numbers, bytes, and contents if they have a length. */
+function* fieldsOf(message: Uint8Array) {
+  const reader = new BinaryReader(message);
+  while (reader.pos < reader.len) {
+    const from = reader.pos, [tag, wireType] = reader.tag();
+    const content = wireType === WireType.LengthDelimited ? reader.bytes() : undefined;
+    if (!content) reader.skip(wireType, tag);
+    yield { tag, content, bytes: message.subarray(from, reader.pos) };
+  }
+}
+
 /**
- * Yields the fields of a message, with new contents of the fields of one number.
+ * Yields the bytes of a message, with new contents of the fields of one number.
  *
  * @param contentOf returns the pieces of the new content, or undefined to keep the old one.
  */
@@ -468,35 +479,22 @@ function* rewritten(
   number: number,
   contentOf: (content: Uint8Array) => readonly Uint8Array[] | undefined,
 ): Generator<Uint8Array> {
-  const reader = new BinaryReader(message);
-  let kept = 0;
-  while (reader.pos < reader.len) {
-    const from = reader.pos, [tag, wireType] = reader.tag();
-    if (tag !== number || wireType !== WireType.LengthDelimited) {
-      reader.skip(wireType, tag);
-      continue;
-    }
-    const content = contentOf(reader.bytes());
-    if (!content) continue;
-    yield message.subarray(kept, from);
-    yield field(number, lengthOf(content));
-    yield* content;
-    kept = reader.pos;
+  for (const { tag, content, bytes } of fieldsOf(message)) {
+    const changed = tag === number && content && contentOf(content);
+    if (changed) yield* [field(number, lengthOf(changed)), ...changed];
+    else yield bytes;
   }
-  yield message.subarray(kept);
 }
 
 /** Replaces the elements of a tensor. */
 function withData(tensor: Uint8Array, values: Float32Array): Uint8Array[] {
   const raw = new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
-  const data = [field(TENSOR_RAW_DATA, raw.length), raw], pieces: Uint8Array[] = [];
-  const reader = new BinaryReader(tensor);
-  let isWritten = false;
-  while (reader.pos < reader.len) {
-    const from = reader.pos, [tag, wireType] = reader.tag();
-    reader.skip(wireType, tag);
-    if (!TENSOR_DATA.has(tag)) pieces.push(tensor.subarray(from, reader.pos));
-    else if (!isWritten) isWritten = pieces.push(...data) > 0;
-  }
-  return isWritten ? pieces : [...pieces, ...data];
+  const fields = [...fieldsOf(tensor)], first = fields.findIndex(({ tag }) => TENSOR_DATA.has(tag));
+  const kept = fields.filter(({ tag }) => !TENSOR_DATA.has(tag)).map(({ bytes }) => bytes);
+  return kept.toSpliced(
+    first < 0 ? kept.length : first,
+    0,
+    field(TENSOR_RAW_DATA, raw.length),
+    raw,
+  );
 }

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { countTargets } from "../batch.ts";
+import { type Batch, countTargets } from "../batch.ts";
 import { assertInput, refusal } from "../errors.ts";
 import { dependentValues } from "../ops/autodiff.ts";
 import { GRADIENTS, isFlat } from "../ops/table.ts";
@@ -95,17 +95,9 @@ export type OnnxLoss = "cross-entropy" | "mse";
 /** All losses of imported models. */
 const ONNX_LOSSES: readonly OnnxLoss[] = ["cross-entropy", "mse"];
 
-/** A loss for an output of one shape. */
-interface OutputLoss {
-  /** Samples of a micro-batch. */
-  readonly samples: number;
-  readonly predictions: Model["predictions"];
-  /** Computes the loss of each sample. */
-  build(g: LayerGraph, output: Value): Value;
-}
-
 /**
- * Returns the loss for an output.
+ * Returns the loss for an output: the samples of a micro-batch, its predictions, and a function that
+ * computes the loss of each sample.
  *
  * @param label the field of the micro-batch with the expected output.
  * @throws {TypeError} when the loss is not known.
@@ -115,7 +107,7 @@ function lossOf(
   loss: OnnxLoss,
   { name, shape, dtype }: Pick<Value, "name" | "shape" | "dtype">,
   label: string,
-): OutputLoss {
+) {
   const check = (rankMin: number, rankMax: number, what: string) => {
     const holds = dtype === "f32" && shape.length >= rankMin && shape.length <= rankMax;
     const must = `for ${loss} its output ${quoted(name)} must be ${what}`;
@@ -127,8 +119,8 @@ function lossOf(
     check(2, 3, "logits, f32 [samples, classes] or [samples, tokens, classes]");
     return {
       samples,
-      predictions: (batch) => countTargets(batch, label),
-      build(g, output) {
+      predictions: (batch: Batch) => countTargets(batch, label),
+      build(g: LayerGraph, output: Value) {
         const logits = g.reshape(output, [rows, classes]);
         const losses = g.crossEntropy(logits, g.batch(label, [rows], "i32"));
         return g.sum(g.reshape(losses, [samples, rows / samples]), [1]);
@@ -140,7 +132,7 @@ function lossOf(
   return {
     samples,
     predictions: samples,
-    build: (g, output) => meanSquaredError(g, output, g.batch(label, shape)),
+    build: (g: LayerGraph, output: Value) => meanSquaredError(g, output, g.batch(label, shape)),
   };
 }
 

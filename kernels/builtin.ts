@@ -10,6 +10,19 @@ const get: typeof process.getBuiltinModule | undefined = globalThis.process?.get
 /** Returns a built-in module; an empty object in a page, where none of its functions is called. */
 export const builtin = ((name: string) => get?.(name) ?? {}) as typeof process.getBuiltinModule;
 
+/** The part of Web Locks in use; Deno's types lack it. */
+interface LockManager {
+  /** Calls `hold`, with null if the lock is taken, and keeps the lock until its promise settles. */
+  request<T>(
+    name: string,
+    options: { readonly ifAvailable?: true; readonly signal?: AbortSignal },
+    hold: (lock: object | null) => T | Promise<T>,
+  ): Promise<T>;
+}
+
+/** Locks that all isolates of a process share. */
+export const locks: LockManager = (navigator as unknown as { readonly locks: LockManager }).locks;
+
 /** Milliseconds between two timers. */
 const TIMER_MS = 200;
 

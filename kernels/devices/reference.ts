@@ -14,19 +14,12 @@ import { sameShape } from "../graph/shapes.ts";
 import { dtypeNumbered, type ValueType } from "../graph/value.ts";
 import { lowerModel } from "../onnx/lower.ts";
 import { ModelProtoSchema, type NodeProto, type TensorProto } from "../onnx/onnx_pb.ts";
+import { ELEMENT_TYPES } from "../onnx/read_file.ts";
 import { attributesOf } from "../onnx/signature.ts";
 import { fromBytes, type NdArray, ndArray, toBytes } from "../ops/array.ts";
 import { opOf } from "../ops/table.ts";
 import type { Device } from "./device.ts";
 import { type Binding, hostDevice } from "./engine.ts";
-
-/** The field with the values of a constant, by its type. */
-const CONSTANT_FIELDS = {
-  f32: "floatData",
-  i64: "int64Data",
-  i32: "int32Data",
-  bool: "int32Data",
-} as const;
 
 /**
  * Decodes a model.
@@ -70,11 +63,12 @@ function readConstant(tensor: TensorProto): NdArray {
   }
   const shape = tensor.dims.map(Number);
   if (tensor.rawData?.length) return fromBytes(dtype, shape, new Uint8Array(tensor.rawData));
-  if (dtype === "f16") {
+  const type = ELEMENT_TYPES[tensor.dataType!];
+  if (!type) {
     const what = `f16 constant "${tensor.name}"`;
     throw new Error(`Cannot compile the model: ${what} must be given as raw data`);
   }
-  return ndArray({ dtype, shape }, [...tensor[CONSTANT_FIELDS[dtype]]].map(Number));
+  return ndArray({ dtype, shape }, Array.from(tensor[type.field], Number));
 }
 
 /**

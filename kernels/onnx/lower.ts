@@ -12,7 +12,7 @@
 import { fromBinary, toBinary } from "@bufbuild/protobuf";
 import { dtypeNumbered, type FusedOp, TROUPE, type ValueType } from "../graph/value.ts";
 import { opOf } from "../ops/table.ts";
-import { type GraphProto, ModelProtoSchema } from "./onnx_pb.ts";
+import { type GraphProto, ModelProtoSchema, type NodeProto } from "./onnx_pb.ts";
 import { type Rewrite, rewriteNodes } from "./rewrite.ts";
 import { attributesOf, signatureOf, wholeNumbers } from "./signature.ts";
 
@@ -41,6 +41,15 @@ export function lowerModel(bytes: Uint8Array, own: FusedRewrites = {}): Uint8Arr
   return toBinary(ModelProtoSchema, model);
 }
 
+/** Returns a function that returns the whole numbers of a node's constant inputs. */
+export function constantNumbers(graph: GraphProto) {
+  const constants = new Map(graph.initializer.map((one) => [one.name, one]));
+  return ({ input }: NodeProto) => (place: number): readonly number[] | undefined => {
+    const constant = constants.get(input[place]);
+    return constant && wholeNumbers(constant);
+  };
+}
+
 /**
  * Returns the dtypes and shapes of the values of a graph by name, where its operations are known: a
  * model only has those of its inputs and outputs.
@@ -49,21 +58,17 @@ export function valueTypes(graph: GraphProto): Map<string, ValueType> {
   const types = new Map<string, ValueType>(
     signatureOf(graph).inputs.map(({ name, dtype, shape }) => [name, { dtype, shape }]),
   );
-  const constants = new Map(graph.initializer.map((one) => [one.name ?? "", one]));
-  for (const [name, { dataType, dims }] of constants) {
+  for (const { name = "", dataType, dims } of graph.initializer) {
     const dtype = dtypeNumbered(dataType);
     if (dtype) types.set(name, { dtype, shape: dims.map(Number) });
   }
+  const numbersOf = constantNumbers(graph);
   for (const node of graph.node) {
     if (node.input.some((name) => name !== "" && !types.has(name))) continue;
-    const numbers = (input: number) => {
-      const constant = constants.get(node.input[input] ?? "");
-      return constant && wholeNumbers(constant);
-    };
     const found = opOf(node.opType, node.domain)?.shape?.({
       attributes: attributesOf(node),
       inputs: node.input.map((name) => types.get(name)!) as [ValueType, ...ValueType[]],
-      numbers,
+      numbers: numbersOf(node),
       outputs: node.output.length,
     });
     found?.forEach((type, i) => {

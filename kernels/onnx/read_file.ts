@@ -106,38 +106,32 @@ export type ExternalFiles = Readonly<Record<string, Uint8Array>>;
 
 /** The representation of an element type of ONNX. */
 interface ElementType {
-  readonly bytes: number;
   readonly dtype: DType;
-  /** Returns the elements of aligned memory. */
-  readonly view: (buffer: ArrayBuffer) => Exclude<HostArray, Float16Array> | NumberArray;
+  /** The array of the elements. */
+  readonly Kind: {
+    new (buffer: ArrayBuffer): Iterable<number | bigint>;
+    readonly BYTES_PER_ELEMENT: number;
+  };
   /** The field with the elements, if not in `raw_data`. */
   readonly field: "floatData" | "int32Data" | "int64Data" | "doubleData" | "uint64Data";
 }
-
-type NumberArray =
-  | Int8Array
-  | Uint16Array
-  | Int16Array
-  | Uint32Array
-  | BigUint64Array
-  | Float64Array;
 
 /**
  * Element types by their numbers in ONNX. Types that no device supports are widened; f64 is
  * rounded.
  */
-const ELEMENT_TYPES: Readonly<Record<number, ElementType>> = {
-  1: { bytes: 4, dtype: "f32", view: (b) => new Float32Array(b), field: "floatData" },
-  2: { bytes: 1, dtype: "i32", view: (b) => new Uint8Array(b), field: "int32Data" },
-  3: { bytes: 1, dtype: "i32", view: (b) => new Int8Array(b), field: "int32Data" },
-  4: { bytes: 2, dtype: "i32", view: (b) => new Uint16Array(b), field: "int32Data" },
-  5: { bytes: 2, dtype: "i32", view: (b) => new Int16Array(b), field: "int32Data" },
-  6: { bytes: 4, dtype: "i32", view: (b) => new Int32Array(b), field: "int32Data" },
-  7: { bytes: 8, dtype: "i64", view: (b) => new BigInt64Array(b), field: "int64Data" },
-  9: { bytes: 1, dtype: "bool", view: (b) => new Uint8Array(b), field: "int32Data" },
-  11: { bytes: 8, dtype: "f32", view: (b) => new Float64Array(b), field: "doubleData" },
-  12: { bytes: 4, dtype: "i64", view: (b) => new Uint32Array(b), field: "uint64Data" },
-  13: { bytes: 8, dtype: "i64", view: (b) => new BigUint64Array(b), field: "uint64Data" },
+export const ELEMENT_TYPES: Readonly<Record<number, ElementType>> = {
+  1: { dtype: "f32", Kind: Float32Array, field: "floatData" },
+  2: { dtype: "i32", Kind: Uint8Array, field: "int32Data" },
+  3: { dtype: "i32", Kind: Int8Array, field: "int32Data" },
+  4: { dtype: "i32", Kind: Uint16Array, field: "int32Data" },
+  5: { dtype: "i32", Kind: Int16Array, field: "int32Data" },
+  6: { dtype: "i32", Kind: Int32Array, field: "int32Data" },
+  7: { dtype: "i64", Kind: BigInt64Array, field: "int64Data" },
+  9: { dtype: "bool", Kind: Uint8Array, field: "int32Data" },
+  11: { dtype: "f32", Kind: Float64Array, field: "doubleData" },
+  12: { dtype: "i64", Kind: Uint32Array, field: "uint64Data" },
+  13: { dtype: "i64", Kind: BigUint64Array, field: "uint64Data" },
 };
 
 /** Returns the device type for elements of an ONNX type; undefined if it is not supported. */
@@ -177,13 +171,13 @@ function readTensor(tensor: TensorProto, what: string, external: ExternalFiles):
   const isPossible = shape.every((size) => size >= 0) && elements <= ELEMENTS_MAX;
   const possible = `${what} must have sizes from 0 whose product is at most ${ELEMENTS_MAX}`;
   assertImport(isPossible, possible, `[${shape}]`, RangeError);
-  const raw = rawBytes(tensor, what, external), bytes = elements * type.bytes;
+  const raw = rawBytes(tensor, what, external), bytes = elements * type.Kind.BYTES_PER_ELEMENT;
   const listed = tensor[type.field];
   const isWhole = raw ? raw.length === bytes : listed.length === elements;
   const received = raw ? `${raw.length} bytes` : `${listed.length} elements`;
   const whole = `${what} must have the ${bytes} bytes of its sizes [${shape}]`;
   assertImport(isWhole, whole, received, RangeError);
-  const values = raw ? type.view(raw.slice().buffer) : listed;
+  const values = raw ? new type.Kind(raw.slice().buffer) : listed;
   // Weights are most of a file: they are not copied again.
   const data = values instanceof Float32Array || values instanceof Int32Array ||
       values instanceof BigInt64Array

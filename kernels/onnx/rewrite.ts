@@ -5,6 +5,8 @@
  */
 
 import { create, toJsonString } from "@bufbuild/protobuf";
+import { type DType, DTYPE_BYTES } from "../devices/device.ts";
+import { ndArray, toBytes } from "../ops/array.ts";
 import { type Attribute, ONNX_DTYPE, type ValueType } from "../graph/value.ts";
 import { encodeAttribute } from "./encode.ts";
 import {
@@ -37,16 +39,6 @@ export function arithmetic(write: Writer) {
       ),
   };
 }
-
-const ARRAYS = {
-  f32: Float32Array,
-  f16: Float16Array,
-  i32: Int32Array,
-  i64: { from: (values: readonly number[]) => BigInt64Array.from(values, BigInt) },
-} as const;
-
-/** Types of constants in rewrites. */
-export type ConstantDType = keyof typeof ARRAYS;
 
 type Attributes = Readonly<Record<string, Attribute>>;
 
@@ -104,13 +96,14 @@ function openWriters(graph: GraphProto, types: ReadonlyMap<string, ValueType>, p
       },
       /** Adds a constant. */
       constant(
-        dtype: ConstantDType,
+        dtype: DType,
         values: readonly number[],
         shape: readonly number[] = [values.length],
       ): string {
         return constants.getOrInsertComputed(`${dtype} ${values} [${shape}]`, () => {
           const name = newName(), dataType = ONNX_DTYPE[dtype], dims = shape.map(BigInt);
-          const rawData = new Uint8Array(ARRAYS[dtype].from(values).buffer);
+          const rawData = new Uint8Array(values.length * DTYPE_BYTES[dtype]);
+          toBytes(ndArray({ dtype, shape }, values), rawData);
           graph.initializer.push(create(TensorProtoSchema, { name, dataType, dims, rawData }));
           return name;
         });

@@ -13,10 +13,11 @@
  */
 
 import { fromBinary, toBinary } from "@bufbuild/protobuf";
+import { locks } from "../../builtin.ts";
 import { assertInput } from "../../errors.ts";
 import { elementCount } from "../../graph/shapes.ts";
 import { ONNX_DTYPE, TROUPE } from "../../graph/value.ts";
-import { type FusedRewrites, lowerGraph, valueTypes } from "../../onnx/lower.ts";
+import { constantNumbers, type FusedRewrites, lowerGraph, valueTypes } from "../../onnx/lower.ts";
 import {
   type GraphProto,
   type ModelProto,
@@ -31,7 +32,7 @@ import {
   type Writer,
 } from "../../onnx/rewrite.ts";
 import { scratchBytes } from "../../onnx/scratch.ts";
-import { floatOf, intOf, wholeNumbers } from "../../onnx/signature.ts";
+import { floatOf, intOf } from "../../onnx/signature.ts";
 import { normalised } from "../../ops/normalization.ts";
 import { type Device, DTYPE_BYTES } from "../device.ts";
 import { type Binding, type BoundProgram, hostDevice } from "../engine.ts";
@@ -88,22 +89,13 @@ export function adamwOf(model: Uint8Array, memory: KernelMemory): BindAdamw | un
   });
 }
 
-/** The part of Web Locks in use; Deno's types lack it. */
-interface LockManager {
-  /** Calls `hold` with the lock held. */
-  request<T>(name: string, hold: () => T): Promise<T>;
-}
-
 const LOCK = "troupe: the native device";
 
 /**
  * Runs an action while no other isolate of the process runs one: a Web Lock is shared by all isolates,
  * and a terminated worker releases it.
  */
-export async function mutex<T>(action: () => T): Promise<T> {
-  const { locks } = navigator as unknown as { readonly locks: LockManager };
-  return await locks.request(LOCK, action);
-}
+export const mutex = <T>(action: () => T): Promise<T> => locks.request(LOCK, {}, action);
 
 /** Elements of a few tensors that fit into a core's cache. */
 const CACHED_ELEMENTS = 2 ** 16;
@@ -219,11 +211,11 @@ function rewriteProducts(graph: GraphProto, threads: number): void {
     return !c || y && isRowOrWhole(c, y) && floatOf(node, "beta", 1) === 1;
   };
   const columnsOf = (name: string | undefined) => types.get(name ?? "")?.shape[1];
-  const constants = new Map(graph.initializer.map((one) => [one.name, one]));
-  const isOverRows = ({ input: [x, axes], output: [sums] }: NodeProto) => {
-    const from = types.get(x!), constant = constants.get(axes);
-    return from?.dtype === "f32" && from.shape.length === 2 && constant !== undefined &&
-      types.get(sums!)?.shape.length === 1 && `${wholeNumbers(constant)}` === "0";
+  const numbersOf = constantNumbers(graph);
+  const isOverRows = (node: NodeProto) => {
+    const [from, to] = [node.input[0], node.output[0]].map((name) => types.get(name ?? ""));
+    return from?.dtype === "f32" && from.shape.length === 2 && to?.shape.length === 1 &&
+      `${numbersOf(node)(1)}` === "0";
   };
   rewriteNodes(graph, types, "native", (node: NodeProto) => {
     if (node.opType === "ReduceSum" && isOverRows(node)) return columnSums;

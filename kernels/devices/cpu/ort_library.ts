@@ -173,11 +173,11 @@ export class FunctionTable {
   }
 }
 
-/** The system's dynamic loader by `Deno.build.os`: its library and function. */
-const LOADERS: Readonly<Record<string, readonly [library: string, symbol: string]>> = {
-  linux: ["libc.so.6", "dlopen"],
-  darwin: ["/usr/lib/libSystem.B.dylib", "dlopen"],
-  windows: ["kernel32.dll", "LoadLibraryA"],
+/** The system's library by `Deno.build.os`. */
+export const SYSTEMS: Readonly<Record<string, string>> = {
+  linux: "libc.so.6",
+  darwin: "/usr/lib/libSystem.B.dylib",
+  windows: "kernel32.dll",
 };
 
 /** Libraries that this isolate has kept loaded. */
@@ -190,14 +190,14 @@ const kept = new Set<string>();
  * a worker was terminated during a call, the process would crash.
  */
 export function keepLoaded(path: string): void {
-  const loader = LOADERS[Deno.build.os];
-  if (kept.has(path) || loader === undefined) return;
-  const [library, symbol] = loader;
+  const library = SYSTEMS[Deno.build.os];
+  if (kept.has(path) || library === undefined) return;
+  const name = Deno.build.os === "windows" ? "LoadLibraryA" : "dlopen";
   const lazily = 1; // RTLD_LAZY; LoadLibraryA takes the path alone and ignores it.
   // An older system has another loader. Only terminated workers need this.
   resultOr(() => {
     const system = Deno.dlopen(library, {
-      load: { name: symbol, parameters: ["buffer", "i32"], result: "pointer" },
+      load: { name, parameters: ["buffer", "i32"], result: "pointer" },
     });
     system.symbols.load(cString(path), lazily);
     system.close();

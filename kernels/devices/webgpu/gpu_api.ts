@@ -38,8 +38,10 @@ import {
   loadOrt,
   POINTER_BYTES,
   pointers,
+  SYSTEMS,
   tensorCreator,
 } from "../cpu/ort_library.ts";
+import { locks } from "../../builtin.ts";
 import { resultOr } from "../../errors.ts";
 import { mebibytes } from "../tensor_memory.ts";
 import type { Adapter } from "./vulkan.ts";
@@ -350,16 +352,6 @@ function makeBind(api: FunctionTable) {
   };
 }
 
-/** The part of Web Locks in use; Deno's types lack it. */
-interface LockManager {
-  /** Calls `hold`, with null if the lock is taken, and keeps the lock until its promise settles. */
-  request(
-    name: string,
-    options: { readonly ifAvailable: true },
-    hold: (lock: object | null) => Promise<void> | void,
-  ): Promise<void>;
-}
-
 const LOCK = "troupe: the webgpu device";
 
 /** Tries and pause for a taken lock: a worker that ends releases it in this time. */
@@ -389,7 +381,6 @@ export async function claimGpu(): Promise<() => void> {
 }
 
 function tryToClaim(): Promise<(() => void) | undefined> {
-  const { locks } = navigator as unknown as { readonly locks: LockManager };
   return new Promise((resolve, reject) => {
     locks.request(LOCK, { ifAvailable: true }, (lock) => {
       if (!lock || Deno.env.get(VARIABLE) === `${Deno.pid}`) return resolve(undefined);
@@ -400,12 +391,7 @@ function tryToClaim(): Promise<(() => void) | undefined> {
   });
 }
 
-/** POSIX libraries by `Deno.build.os`. */
-const SYSTEMS: Readonly<Record<string, string>> = {
-  linux: "libc.so.6",
-  darwin: "/usr/lib/libSystem.B.dylib",
-};
-
+/** Functions of POSIX, which the library of another system lacks. */
 const QUIET_SYMBOLS = {
   open: { parameters: ["buffer", "i32"], result: "i32" },
   close: { parameters: ["i32"], result: "i32" },

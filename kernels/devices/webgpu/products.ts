@@ -45,13 +45,7 @@ import {
 } from "../../graph/shapes.ts";
 import { ONNX_DTYPE, type ValueType } from "../../graph/value.ts";
 import type { GraphProto, NodeProto } from "../../onnx/onnx_pb.ts";
-import {
-  arithmetic,
-  type ConstantDType,
-  type Rewrite,
-  rewriteNodes,
-  type Writer,
-} from "../../onnx/rewrite.ts";
+import { arithmetic, type Rewrite, rewriteNodes, type Writer } from "../../onnx/rewrite.ts";
 import { floatOf, intOf } from "../../onnx/signature.ts";
 import { windowsOfProto } from "../../ops/windows.ts";
 
@@ -110,7 +104,7 @@ function widened(
   as: readonly number[],
 ) {
   const shape = as.map((size, i) => i === axis ? count : size);
-  const dtype = write.typeOf(weight).dtype as ConstantDType;
+  const dtype = write.typeOf(weight).dtype;
   const zeros = write.constant(dtype, Array<number>(elementCount(shape)).fill(0), shape);
   const matrix = arithmetic(write).reshape(weight, as);
   return write.node("Concat", [matrix, zeros], { axis });

@@ -16,15 +16,10 @@
 
 import { cutOf, elementCount, positiveAxis } from "../../graph/shapes.ts";
 import { MICROSOFT, ONNX_DTYPE, type ValueType } from "../../graph/value.ts";
+import { constantNumbers } from "../../onnx/lower.ts";
 import type { GraphProto, NodeProto } from "../../onnx/onnx_pb.ts";
-import {
-  arithmetic,
-  type ConstantDType,
-  type Rewrite,
-  rewriteNodes,
-  type Writer,
-} from "../../onnx/rewrite.ts";
-import { floatOf, intOf, textOf, wholeNumbers } from "../../onnx/signature.ts";
+import { arithmetic, type Rewrite, rewriteNodes, type Writer } from "../../onnx/rewrite.ts";
+import { floatOf, intOf, textOf } from "../../onnx/signature.ts";
 import type { DType } from "../device.ts";
 import {
   convolutionAsProduct,
@@ -161,7 +156,7 @@ const scatterElements: Rewrite = (write, node) => {
   const places = Array.from({ length: size }, (_, i) => i);
   const across = write.constant("i32", places, [size, ...given.slice(axis).map(() => 1)]);
   const isFor = write.node("Equal", [apart(cast(write, indices, "i32")), across]);
-  const zero = write.constant(dtype as "f32", [0], []);
+  const zero = write.constant(dtype, [0], []);
   const own = write.node("Where", [isFor, apart(updates), zero]);
   const sum = write.node("ReduceSum", [own, write.constant("i64", [axis + 1])], { keepdims: 0 });
   const rest = shape.map((own, i) => i === axis ? 0 : own - given[i]!);
@@ -196,7 +191,7 @@ const fusedMatMul: Rewrite = (write, node) => {
   let left = transA === +isTurned ? a : transposed(a, typeA);
   let right = transB === +isTurned ? b : transposed(b, typeB);
   if (alpha !== 1) {
-    const factor = write.constant(typeA.dtype as ConstantDType, [alpha], []);
+    const factor = write.constant(typeA.dtype, [alpha], []);
     // The product is linear in both operands: the smaller one is scaled.
     if (sizeA <= sizeB) left = write.node("Mul", [left, factor]);
     else right = write.node("Mul", [right, factor]);
@@ -331,15 +326,12 @@ const REWRITES: Readonly<
  * @throws {Error} when an operation has an unsupported form.
  */
 export function rewriteGraph(graph: GraphProto, types: ReadonlyMap<string, ValueType>): void {
-  const constants = new Map(graph.initializer.map((one) => [one.name, one]));
+  const numbersOf = constantNumbers(graph);
   rewriteNodes(graph, types, "webgpu", (node) => {
     const op = node.domain ? `${node.domain}.${node.opType}` : node.opType ?? "";
     return REWRITES[op]?.(node, {
       types: node.input.map((name) => types.get(name)),
-      numbers(input) {
-        const constant = constants.get(node.input[input]);
-        return constant && wholeNumbers(constant);
-      },
+      numbers: numbersOf(node),
     });
   });
 }

@@ -543,12 +543,8 @@ function shownCell(row: TableRow, column: string): string {
   return isEmpty(value) ? "an empty cell" : JSON.stringify(String(value).slice(0, 99));
 }
 
+/** The number of each class, by the list of all. */
 const numbered = new WeakMap<readonly string[], ReadonlyMap<string, number>>();
-
-/** Returns the number of each class. */
-function numbersOf(classes: readonly string[]): ReadonlyMap<string, number> {
-  return numbered.getOrInsertComputed(classes, () => new Map(classes.map((name, i) => [name, i])));
-}
 
 function encodeRow(
   row: TableRow,
@@ -574,7 +570,8 @@ function encodeRow(
       return [name, Float32Array.from(numbers)] as const;
     }
     if ("category" in field) {
-      const known = classes[name]!, numbers = numbersOf(known);
+      const known = classes[name]!, count = () => new Map(known.map((name, i) => [name, i]));
+      const numbers = numbered.getOrInsertComputed(known, count);
       const wanted = known.length ? `one of ${known.slice(0, 9).join(", ")}` : "a class";
       const must = `there must be ${wanted}`;
       const isKnown = (value: unknown) => numbers.has(classOf(value));

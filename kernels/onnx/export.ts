@@ -86,7 +86,14 @@ const lengthOf = (pieces: readonly Uint8Array[]) =>
  * @throws {RangeError} when it would be larger than the format allows.
  */
 function onnxFile(model: OnnxModel): OnnxFile {
-  const frame = toBinary(ModelProtoSchema, frameOf(model));
+  const entries = Object.entries(model.metadata);
+  const rest = create(ModelProtoSchema, {
+    irVersion: IR_VERSION,
+    opsetImport: [{ domain: "", version: OPSET }],
+    producerName: "troupe",
+    metadataProps: entries.map(([key, value]) => ({ key, value: `${value}` })),
+  });
+  const frame = toBinary(ModelProtoSchema, rest);
   const graph = toBinary(GraphProtoSchema, withConstants(model.graph));
   const tensors = model.parameters.map(({ name, shape }) => {
     const tensor = create(TensorProtoSchema, {
@@ -137,14 +144,6 @@ function bytesOf(name: string, values: Float32Array | undefined, bytes: number) 
   assertInput(values?.byteLength === bytes, "export as ONNX", must, received ?? "none", TypeError);
   return new Uint8Array(values.buffer as ArrayBuffer, values.byteOffset, bytes);
 }
-
-const frameOf = ({ metadata }: OnnxModel) =>
-  create(ModelProtoSchema, {
-    irVersion: IR_VERSION,
-    opsetImport: [{ domain: "", version: OPSET }],
-    producerName: "troupe",
-    metadataProps: Object.entries(metadata).map(([key, value]) => ({ key, value: `${value}` })),
-  });
 
 /**
  * Returns a graph with one input and one output.
@@ -207,14 +206,6 @@ export function gpt2Onnx(
   });
 }
 
-/** Values that all blocks share. */
-interface Shared {
-  /** Shape of a stream [batch · sequence, hidden] divided into heads. */
-  readonly byHead: string;
-  /** True where a token may attend to another, [sequence, sequence]. */
-  readonly isSeen: string;
-}
-
 function buildGpt2(write: Writer, config: Gpt2Config, parameters: readonly string[]): void {
   const { layers, hidden, heads, vocab } = config, { node } = write, { add } = arithmetic(write);
   const int = (...values: number[]) => write.constant("i64", values);
@@ -225,6 +216,8 @@ function buildGpt2(write: Writer, config: Gpt2Config, parameters: readonly strin
   const positions = node("Range", [count(0), length, count(1)]);
   const tokens = node("Gather", ["transformer.wte.weight", "input_ids"]);
   const sum = add(tokens, node("Gather", ["transformer.wpe.weight", positions]));
+  // Values that all blocks share: the shape of a stream [batch · sequence, hidden] divided into heads, and
+  // where a token may attend to another, [sequence, sequence].
   const shared = {
     byHead: node("Concat", [shape, int(heads, hidden / heads)], { axis: 0 }),
     isSeen: node("GreaterOrEqual", [node("Unsqueeze", [positions, int(1)]), positions]),
@@ -258,7 +251,7 @@ function attention(
   x: string,
   prefix: string,
   { hidden, heads }: Gpt2Config,
-  { byHead, isSeen }: Shared,
+  { byHead, isSeen }: Readonly<Record<"byHead" | "isSeen", string>>,
 ): string {
   const { node } = write, { mul, scalar, reshape } = arithmetic(write);
   const qkv = linear(write, layerNorm(write, x, `${prefix}ln_1`), `${prefix}attn.c_attn`);

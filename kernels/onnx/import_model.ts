@@ -28,7 +28,6 @@ import {
   listed,
   nodeLabel,
   type OnnxGraph,
-  type OnnxInput,
   quoted,
   readOnnx,
 } from "./read_file.ts";
@@ -37,11 +36,7 @@ import {
 const TRAIN = "train the ONNX model";
 
 /** The inputs, outputs and initializers of a file. */
-export interface OnnxDescription {
-  /** Its inputs; open sizes have names. */
-  readonly inputs: readonly OnnxInput[];
-  /** The names of its outputs. */
-  readonly outputs: readonly string[];
+export interface OnnxDescription extends Pick<OnnxGraph, "inputs" | "outputs"> {
   /** The names of its initializers. */
   readonly initializers: readonly string[];
 }

@@ -62,10 +62,9 @@ export function matchTensors(
   given: Readonly<Record<string, Tensor>>,
 ): Tensor[] {
   const names = ports.map((port) => port.name);
-  for (const name of Object.keys(given)) {
-    if (!names.includes(name)) {
-      throw new TypeError(`Cannot bind ${what} "${name}": it must be one of [${names.join(", ")}]`);
-    }
+  const other = Object.keys(given).find((name) => !names.includes(name));
+  if (other !== undefined) {
+    throw new TypeError(`Cannot bind ${what} "${other}": it must be one of [${names.join(", ")}]`);
   }
   return ports.map(({ name, dtype, shape }) => {
     const tensor = given[name];

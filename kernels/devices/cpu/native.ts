@@ -375,14 +375,8 @@ function bind(
     ...all.map(({ name }) => nameAt(name)),
     ...tensors.map(Deno.UnsafePointer.value),
   ]);
-  const run = ort.bindRun(
-    session,
-    (index) => Deno.UnsafePointer.create(table.address + BigInt(index * POINTER_BYTES))!,
-    inputs.length,
-    outputs.length,
-  );
   return {
-    run,
+    run: ort.bindRun(session, table.address, inputs.length, outputs.length),
     release() {
       tensors.forEach(ort.releaseTensor);
       ort.free(table);

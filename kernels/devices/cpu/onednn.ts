@@ -105,19 +105,18 @@ export function bf16Instructions(): string[] | undefined {
  * @throws {Error} when it or the CPU has no products in BF16, with the package to install.
  */
 export function findOneDnn(path = INSTALLED): MatrixLibrary & { readonly path: string } {
-  const { symbols, close } = open(path, FACTS);
+  const library = open(path, FACTS), { symbols } = library;
   const numbers = new Deno.UnsafePointerView(symbols.dnnl_version()!);
   const version = [0, 4, 8].map((at) => numbers.getInt32(at)).join(".");
   const hasBf16 = (symbols.dnnl_get_effective_cpu_isa() & BF16_BIT) !== 0;
-  close();
+  library.close();
   if (hasBf16 && version.startsWith(`${MAJOR}.`)) return { name: "oneDNN", version, path };
   throw missing(hasBf16 ? `oneDNN ${version}` : "a CPU with neither");
 }
 
 function open<S extends Deno.ForeignLibraryInterface>(path: string, symbols: S) {
   try {
-    const library = Deno.dlopen(path, symbols);
-    return { symbols: library.symbols, close: () => library.close() };
+    return Deno.dlopen(path, symbols);
   } catch (error) {
     throw missing((error as Error).message);
   }

@@ -34,6 +34,7 @@ import {
   type Handle,
   hostMemoryInfo,
   loadOrt,
+  POINTER_BYTES,
   pointers,
   tensorCreator,
 } from "./ort_library.ts";
@@ -364,8 +365,9 @@ function makeSessions(api: FunctionTable, env: Handle, options: Handle, memory: 
 
 function makeBindRun(api: FunctionTable, isBlocking: boolean) {
   const run = api[isBlocking ? "sync" : "async"]("runAt");
-  /** @param at returns the address of an entry of one table: names, then tensors, inputs first in both. */
-  return (session: Handle, at: (index: number) => Handle, inputs: number, outputs: number) => {
+  /** @param table the address of a table of pointers: names, then tensors, inputs first in both. */
+  return (session: Handle, table: bigint, inputs: number, outputs: number) => {
+    const at = (index: number) => Deno.UnsafePointer.create(table + BigInt(index * POINTER_BYTES));
     const all = inputs + outputs, names = [at(0), at(inputs)] as const;
     const tensors = [at(all), at(all + inputs)] as const;
     const counts = [BigInt(inputs), BigInt(outputs)] as const;

@@ -262,10 +262,7 @@ export interface IntermediateBytes {
 
 /** Returns the memory of a model in parts. */
 export const intermediateOf = ({ parts, sharedBytes }: CutModel<PartCall>): IntermediateBytes => ({
-  library: parts.reduce(
-    (most, part) => Math.max(most, "model" in part ? scratchBytes(part.model) : 0),
-    0,
-  ),
+  library: Math.max(0, ...parts.map((part) => "model" in part ? scratchBytes(part.model) : 0)),
   shared: sharedBytes,
 });
 

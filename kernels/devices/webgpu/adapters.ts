@@ -14,7 +14,7 @@ import { Graph } from "../../ops/graph.ts";
 import { encodeGraph } from "../../onnx/encode.ts";
 import { nativeLibraryPath, TELEMETRY_SWITCH } from "../cpu/ort_library.ts";
 import type { DType } from "../device.ts";
-import { PROBE, type ProbeAnswer, type ProbeRequest, type SeenAdapter } from "./probe.ts";
+import { PROBE, type ProbeAnswer, type ProbeRequest } from "./probe.ts";
 import { refusal, resultOr } from "../../errors.ts";
 import type { Precision } from "../../precision.ts";
 import {
@@ -24,6 +24,7 @@ import {
   isHardware,
   namedDrivers,
   type RefusedAdapter,
+  type SeenAdapter,
   VULKAN_LIBRARY,
   type VulkanDevice,
 } from "./vulkan.ts";

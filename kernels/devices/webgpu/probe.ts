@@ -10,7 +10,7 @@
 
 import { resultOr } from "../../errors.ts";
 import { type GpuApi, openGpu } from "./gpu_api.ts";
-import { type Adapter, listVulkanDevices, type VulkanDevice } from "./vulkan.ts";
+import { listVulkanDevices, type SeenAdapter, type VulkanDevice } from "./vulkan.ts";
 
 /** URL of the program. Importing it caches the program for use without a network. */
 export const PROBE = import.meta.url;
@@ -29,9 +29,6 @@ export interface ProbeRequest {
 export type ProviderAnswer =
   | { readonly problem: string }
   | { readonly problem?: undefined; readonly hasF16: boolean };
-
-/** Properties of an adapter that the system reports. */
-export type SeenAdapter = Pick<Adapter, "name" | "kind" | "memoryBytes" | "maxBufferBytes">;
 
 /** Answer of the child. */
 export interface ProbeAnswer {

@@ -95,10 +95,11 @@ const SYSTEM: System = {
   },
 };
 
+/** Properties of an adapter that the system reports. */
+export type SeenAdapter = Pick<Adapter, "name" | "kind" | "memoryBytes" | "maxBufferBytes">;
+
 /** A device as Vulkan describes it. */
-export interface VulkanDevice {
-  readonly name: string;
-  readonly kind: AdapterKind;
+export interface VulkanDevice extends SeenAdapter {
   /** PCI numbers of its vendor and of its model. */
   readonly vendorId: number;
   readonly deviceId: number;
@@ -106,10 +107,6 @@ export interface VulkanDevice {
   readonly pciAddress: string | undefined;
   /** Equal in all processes, in hexadecimal; software drivers may give all devices the same. */
   readonly uuid: string;
-  /** Bytes of its largest local memory. */
-  readonly memoryBytes: number;
-  /** Bytes of the largest buffer of a kernel, as its driver reports it. */
-  readonly maxBufferBytes: number;
 }
 
 /** The Vulkan loader. */

@@ -119,6 +119,13 @@ export const intOf = (node: NodeProto, name: string, otherwise: number): number 
 export const floatOf = (node: NodeProto, name: string, otherwise: number): number =>
   attribute(node, name)?.f ?? otherwise;
 
+/** Returns the sizes and attributes of a product α·op(a)·op(b) of m × k and k × n numbers. */
+export function productOf(node: NodeProto, { shape: a }: ValueType, { shape: b }: ValueType) {
+  const transA = intOf(node, "transA", 0), transB = intOf(node, "transB", 0);
+  const m = a.at(transA - 2)!, k = a.at(-1 - transA)!, n = b.at(-1 - transB)!;
+  return { m, n, k, transA, transB, alpha: floatOf(node, "alpha", 1) };
+}
+
 /** Returns a text attribute of a node. */
 export function textOf(node: NodeProto, name: string): string | undefined {
   const found = attribute(node, name)?.s;

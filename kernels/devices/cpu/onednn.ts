@@ -14,7 +14,7 @@ import { refusal, resultOr } from "../../errors.ts";
 import { elementCount, sameShape } from "../../graph/shapes.ts";
 import { TROUPE, type ValueType } from "../../graph/value.ts";
 import type { NodeProto } from "../../onnx/onnx_pb.ts";
-import { floatOf, intOf } from "../../onnx/signature.ts";
+import { productOf } from "../../onnx/signature.ts";
 import type { BoundProgram } from "../engine.ts";
 import type { PartCall, Placed } from "./parts.ts";
 import { bytesAt, created, type Handle, keepLoaded } from "./ort_library.ts";
@@ -202,19 +202,19 @@ export class OneDnn {
 
   /** Binds y = α·op(a)·op(b) + β·y; a and b are in BF16. */
   bindProduct(
-    sizes: ReturnType<typeof sizesOf>,
+    sizes: ReturnType<typeof productOf>,
     a: number,
     b: number,
     beta: number,
     y: number,
   ): () => void {
     const { dnnl_gemm_bf16bf16f32 } = this.#library.symbols;
-    const { m, n, k, isTurnedA, isTurnedB, alpha } = sizes;
-    const letter = (isTurned: boolean) => (isTurned ? "T" : "N").charCodeAt(0);
+    const { m, n, k, transA, transB, alpha } = sizes;
+    const letter = (isTurned: number) => (isTurned ? "T" : "N").charCodeAt(0);
     const given = [
-      ...[letter(isTurnedA), letter(isTurnedB), BigInt(m), BigInt(n), BigInt(k), alpha] as const,
-      ...[pointerTo(a), BigInt(isTurnedA ? m : k)] as const,
-      ...[pointerTo(b), BigInt(isTurnedB ? k : n), beta, pointerTo(y), BigInt(n)] as const,
+      ...[letter(transA), letter(transB), BigInt(m), BigInt(n), BigInt(k), alpha] as const,
+      ...[pointerTo(a), BigInt(transA ? m : k)] as const,
+      ...[pointerTo(b), BigInt(transB ? k : n), beta, pointerTo(y), BigInt(n)] as const,
     ] as const;
     return () => {
       this.#useThreads();
@@ -255,16 +255,9 @@ const rounding = ({ shape }: ValueType): MatrixCall => {
   };
 };
 
-/** Returns the sizes of a product α·op(a)·op(b). */
-function sizesOf(node: NodeProto, { shape: a }: ValueType, { shape: b }: ValueType) {
-  const isTurnedA = intOf(node, "transA", 0) === 1, isTurnedB = intOf(node, "transB", 0) === 1;
-  const [m, k] = (isTurnedA ? a.toReversed() : a) as [number, number], n = b[isTurnedB ? 0 : 1]!;
-  return { m, n, k, isTurnedA, isTurnedB, alpha: floatOf(node, "alpha", 1) };
-}
-
 /** α·op(a)·op(b) + c, where c is a row, as large as the product, or absent. */
 const product = (
-  sizes: ReturnType<typeof sizesOf>,
+  sizes: ReturnType<typeof productOf>,
   c: ValueType | undefined,
 ): MatrixCall => ({
   bind(library, [atA, atB, atC], [y]) {
@@ -310,6 +303,6 @@ export function matrixCall(
     const [a, b, c] = node.input.map((name) => types.get(name));
     if (node.domain === TROUPE && node.opType === "RoundBf16") return a && rounding(a);
     if (node.opType !== "Gemm" || !a || !b || !rounded.has(node.input[0]!)) return undefined;
-    return product(sizesOf(node, a, b), c);
+    return product(productOf(node, a, b), c);
   };
 }

@@ -9,7 +9,7 @@ import { elementCount, sameShape } from "../../graph/shapes.ts";
 import { type FusedOp, MICROSOFT, TROUPE, type ValueType } from "../../graph/value.ts";
 import { lowerModel } from "../../onnx/lower.ts";
 import { ModelProtoSchema, type NodeProto } from "../../onnx/onnx_pb.ts";
-import { floatOf, intOf } from "../../onnx/signature.ts";
+import { floatOf, intOf, productOf } from "../../onnx/signature.ts";
 import { type CutModel, cutModel, type PartCall } from "./parts.ts";
 import { KERNELS_MODULE } from "./simd_module.ts";
 import { builtin } from "../../builtin.ts";
@@ -103,25 +103,16 @@ type SimdNode = (
 /** Bytes of working memory of a product: packed blocks of `gemm.as`, and a tile. */
 const WORK_BYTES = 4 * (256 * (128 + 512) + 4 * 8);
 
-const isTransposed = (node: NodeProto, name: string) => intOf(node, name, 0) === 1;
-
-/** Returns the sizes of a product, and the strides of rows and columns of each factor. */
-function layoutOf(node: NodeProto, { shape: a }: ValueType, { shape: b }: ValueType) {
-  const matrix = (shape: readonly number[], isTurned: boolean) => {
-    const [rows, columns] = shape.slice(-2) as [number, number];
-    return isTurned
-      ? { sizes: [columns, rows], steps: [1, columns] }
-      : { sizes: [rows, columns], steps: [columns, 1] };
-  };
-  const first = matrix(a, isTransposed(node, "transA"));
-  const second = matrix(b, isTransposed(node, "transB"));
-  const [m, k] = first.sizes as [number, number], n = second.sizes[1]!;
-  return { sizes: [m, n, k] as const, stepsA: first.steps, stepsB: second.steps };
+/** Returns the sizes of a product, its factor, and the strides of rows and columns of each operand. */
+function layoutOf(node: NodeProto, a: ValueType, b: ValueType) {
+  const { m, n, k, transA, transB, alpha } = productOf(node, a, b);
+  const stepsA = transA ? [1, m] : [k, 1], stepsB = transB ? [1, k] : [n, 1];
+  return { sizes: [m, n, k] as const, stepsA, stepsB, alpha };
 }
 
 /** α·a·b + c, where c is a row, as large as the product, or absent. */
 const gemm: SimdNode = (node, [a, b, c]) => {
-  const alpha = floatOf(node, "alpha", 1), { sizes, stepsA, stepsB } = layoutOf(node, a, b!);
+  const { sizes, stepsA, stepsB, alpha } = layoutOf(node, a, b!);
   const [m, n] = sizes, isRow = c && c.shape.at(-1) === n && elementCount(c.shape) === n;
   if (c && !isRow && !sameShape(c.shape, [m, n])) return undefined;
   if (c && floatOf(node, "beta", 1) !== 1) return undefined;
@@ -135,10 +126,10 @@ const gemm: SimdNode = (node, [a, b, c]) => {
 
 /** Products of the matrices in the last two axes; the other axes are equal, or the second has none. */
 const matMul: SimdNode = (node, [a, b]) => {
-  const batch = a.shape.slice(0, -2), alpha = floatOf(node, "alpha", 1);
-  const isPlain = ["transBatchA", "transBatchB"].every((name) => !isTransposed(node, name));
+  const batch = a.shape.slice(0, -2);
+  const isPlain = ["transBatchA", "transBatchB"].every((name) => intOf(node, name, 0) === 0);
   if (!isPlain || a.shape.length < 2 || !sameShape(batch, b!.shape.slice(0, -2))) return undefined;
-  const { sizes, stepsA, stepsB } = layoutOf(node, a, b!), [m, n, k] = sizes;
+  const { sizes, stepsA, stepsB, alpha } = layoutOf(node, a, b!), [m, n, k] = sizes;
   const count = elementCount(batch);
   return {
     workBytes: WORK_BYTES,

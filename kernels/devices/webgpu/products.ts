@@ -46,7 +46,7 @@ import {
 import { ONNX_DTYPE, type ValueType } from "../../graph/value.ts";
 import type { GraphProto, NodeProto } from "../../onnx/onnx_pb.ts";
 import { arithmetic, type Rewrite, rewriteNodes, type Writer } from "../../onnx/rewrite.ts";
-import { floatOf, intOf } from "../../onnx/signature.ts";
+import { floatOf, intOf, productOf } from "../../onnx/signature.ts";
 import { windowsOfProto } from "../../ops/windows.ts";
 
 /** Outputs that are computed at a time. */
@@ -195,18 +195,15 @@ export const maxPoolGrad: Rewrite = (write, node) => {
 
 /** Returns the sizes of a MatMul or Gemm from the shapes of its operands. */
 function sizesOf(node: NodeProto, a: ValueType, b: ValueType) {
-  const transA = intOf(node, "transA", 0), transB = intOf(node, "transB", 0);
-  const [rankA, rankB] = [a.shape.length, b.shape.length];
-  const axes = [rankA - 1 - transA, rankB - 2 + transB] as const;
-  const columns = b.shape[rankB - 1 - transB]!, rows = a.shape[rankA - 2 + transA]!;
+  const { m, n, k, transA, transB } = productOf(node, a, b);
   const batch = Math.max(...[a, b].map(({ shape }) => elementCount(shape.slice(0, -2))));
   return {
     /** Number of terms of each element. */
-    terms: a.shape[axes[0]]!,
+    terms: k,
     /** Number of elements of the result. */
-    elements: batch * rows * columns,
+    elements: batch * m * n,
     /** The axis of the terms in the first and the second operand. */
-    axes,
+    axes: [a.shape.length - 1 - transA, b.shape.length - 2 + transB] as const,
   };
 }
 

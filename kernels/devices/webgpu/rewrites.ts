@@ -19,7 +19,7 @@ import { MICROSOFT, ONNX_DTYPE, type ValueType } from "../../graph/value.ts";
 import { constantNumbers } from "../../onnx/lower.ts";
 import type { GraphProto, NodeProto } from "../../onnx/onnx_pb.ts";
 import { arithmetic, type Rewrite, rewriteNodes, type Writer } from "../../onnx/rewrite.ts";
-import { floatOf, intOf, textOf } from "../../onnx/signature.ts";
+import { intOf, productOf, textOf } from "../../onnx/signature.ts";
 import type { DType } from "../device.ts";
 import {
   convolutionAsProduct,
@@ -170,9 +170,8 @@ const ROWS = 1024;
 
 const fusedMatMul: Rewrite = (write, node) => {
   const [a, b] = node.input as [string, string], [y] = node.output;
-  const alpha = floatOf(node, "alpha", 1);
-  const transA = intOf(node, "transA", 0), transB = intOf(node, "transB", 0);
   const typeA = write.typeOf(a), typeB = write.typeOf(b);
+  const { alpha, transA, transB } = productOf(node, typeA, typeB);
   if (typeA.shape.length === 2 && typeB.shape.length === 2) {
     write.node("Gemm", [a, b], { transA, transB, alpha: { float: alpha } }, y);
     return;

@@ -37,6 +37,9 @@ export interface Binding<Block> extends ModelPort {
   readonly byteLength: number;
 }
 
+/** Inputs or outputs of a model with their memory. */
+export type Bindings<Block> = readonly Binding<Block>[];
+
 /** A model bound to memory. */
 export interface BoundProgram {
   /** Bytes of tensor memory that the binding allocated. Default 0. */
@@ -49,7 +52,7 @@ export interface BoundProgram {
 
 /** A compiled model of an {@linkcode Engine}. */
 export interface Program<Block> {
-  bind(inputs: readonly Binding<Block>[], outputs: readonly Binding<Block>[]): BoundProgram;
+  bind(inputs: Bindings<Block>, outputs: Bindings<Block>): BoundProgram;
   /** Frees the model; no bound program runs any more. */
   release(): void;
 }

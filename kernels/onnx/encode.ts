@@ -23,6 +23,7 @@ import {
   type NodeProtoSchema,
   type ValueInfoProtoSchema,
 } from "./onnx_pb.ts";
+import type { OnnxInput } from "./read_file.ts";
 
 type NodeInit = MessageInitShape<typeof NodeProtoSchema>;
 type AttributeInit = MessageInitShape<typeof AttributeProtoSchema>;
@@ -84,7 +85,7 @@ export function encodeModel(
   const storing = (value: Value) =>
     read.has(value) ? [names.store(value), names.load(value)] : [names.store(value)];
   const border = ({ name, value }: Port) =>
-    encodeValueInfo(name, stored.has(value) ? "f16" : value.dtype, value.shape);
+    encodeValueInfo({ name, dtype: stored.has(value) ? "f16" : value.dtype, shape: value.shape });
   const model = create(ModelProtoSchema, {
     irVersion: IR_VERSION,
     opsetImport: [
@@ -217,11 +218,7 @@ export function encodeAttribute(name: string, value: Attribute): AttributeInit {
 }
 
 /** Encodes the type of an input or output. An open size has a name. */
-export function encodeValueInfo(
-  name: string,
-  dtype: DType,
-  shape: readonly (number | string)[],
-): ValueInfoInit {
+export function encodeValueInfo({ name, dtype, shape }: OnnxInput): ValueInfoInit {
   const dim = shape.map((size) => ({
     value: typeof size === "string"
       ? { case: "dimParam" as const, value: size }

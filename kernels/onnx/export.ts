@@ -151,12 +151,11 @@ function bytesOf(name: string, values: Float32Array | undefined, bytes: number) 
  * @param build writes its nodes, in ONNX's own operations.
  */
 function onnxGraph(name: string, input: OnnxInput, output: OnnxInput, build: Rewrite): GraphProto {
-  const border = ({ name, dtype, shape }: OnnxInput) => encodeValueInfo(name, dtype, shape);
   const graph = create(GraphProtoSchema, {
     name,
     node: [{ name, input: [input.name], output: [output.name] }],
-    input: [border(input)],
-    output: [border(output)],
+    input: [encodeValueInfo(input)],
+    output: [encodeValueInfo(output)],
   });
   rewriteNodes(graph, new Map(), "value", () => build); // one node, which is the model
   return graph;

@@ -35,8 +35,9 @@ import { scratchBytes } from "../../onnx/scratch.ts";
 import { floatOf, intOf } from "../../onnx/signature.ts";
 import { normalised } from "../../ops/normalization.ts";
 import { type Device, DTYPE_BYTES } from "../device.ts";
-import { type Binding, type BoundProgram, hostDevice } from "../engine.ts";
+import { type BoundProgram, hostDevice, type Program } from "../engine.ts";
 import {
+  type Bind,
   compileParts,
   compileWhole,
   type CutModel,
@@ -44,7 +45,6 @@ import {
   type IntermediateBytes,
   intermediateOf,
   type PartEngine,
-  type Placed,
   SharedMemory,
 } from "./parts.ts";
 import { isRowOrWhole, type MatrixCall, matrixCall, type MatrixLibrary, OneDnn } from "./onednn.ts";
@@ -52,10 +52,8 @@ import { KernelMemory, type NativeBytes, openOrt, type Ort } from "./ort_api.ts"
 import { bytesAt, cString, type Handle, nativeLibraryPath, POINTER_BYTES } from "./ort_library.ts";
 import { simdCall } from "./simd.ts";
 
-type Bindings = readonly Binding<NativeBytes>[];
-
 /** Binds a model to memory; undefined if kernels cannot address all of its arrays. */
-type BindAdamw = (inputs: Bindings, outputs: Bindings) => BoundProgram | undefined;
+type BindAdamw = (...given: Parameters<Program<NativeBytes>["bind"]>) => BoundProgram | undefined;
 
 /** Returns the binding of a model to our kernel; undefined unless it is one step of AdamW. */
 export function adamwOf(model: Uint8Array, memory: KernelMemory): BindAdamw | undefined {
@@ -66,7 +64,7 @@ export function adamwOf(model: Uint8Array, memory: KernelMemory): BindAdamw | un
   const call = simdCall(node, valueTypes(graph));
   return call && ((inputs, outputs) => {
     const bindings = new Map([...inputs, ...outputs].map((one) => [one.name, one]));
-    const scalars: Bindings = inputs.filter(({ shape }) => shape.length === 0);
+    const scalars = inputs.filter(({ shape }) => shape.length === 0);
     const offsetOf = (name: string) => {
       const binding = bindings.get(name), scalar = binding ? scalars.indexOf(binding) : -1;
       if (scalar >= 0) return memory.scratch.byteOffset + 4 * scalar;
@@ -348,8 +346,7 @@ function partEngine(
       ort.releaseSession(handle);
       names.close();
     },
-    bindSession: ({ handle, names }, inputs, outputs) =>
-      bind(ort, handle, names.at, inputs, outputs),
+    bindSession: bindSession(ort),
     bindCall: (call, inputs, outputs) => call.bind(oneDnn!, inputs, outputs),
     close() {
       oneDnn?.close();
@@ -358,13 +355,7 @@ function partEngine(
   };
 }
 
-function bind(
-  ort: Ort,
-  session: Handle,
-  nameAt: (name: string) => bigint,
-  inputs: readonly Placed[],
-  outputs: readonly Placed[],
-): BoundProgram {
+const bindSession = (ort: Ort): Bind<Session> => ({ handle, names }, inputs, outputs) => {
   const all = [...inputs, ...outputs];
   const tensors = all.map(({ dtype, shape, address }) => {
     const byteLength = elementCount(shape) * DTYPE_BYTES[dtype];
@@ -372,17 +363,17 @@ function bind(
   });
   const table = ort.allocate(2 * all.length * POINTER_BYTES);
   new BigUint64Array(table.bytes.buffer).set([
-    ...all.map(({ name }) => nameAt(name)),
+    ...all.map(({ name }) => names.at(name)),
     ...tensors.map(Deno.UnsafePointer.value),
   ]);
   return {
-    run: ort.bindRun(session, table.address, inputs.length, outputs.length),
+    run: ort.bindRun(handle, table.address, inputs.length, outputs.length),
     release() {
       tensors.forEach(ort.releaseTensor);
       ort.free(table);
     },
   };
-}
+};
 
 /**
  * Writes the names of a session's inputs and outputs as zero-terminated strings, each once: some

@@ -16,7 +16,7 @@ import { TROUPE, type ValueType } from "../../graph/value.ts";
 import type { NodeProto } from "../../onnx/onnx_pb.ts";
 import { productOf } from "../../onnx/signature.ts";
 import type { BoundProgram } from "../engine.ts";
-import type { PartCall, Placed } from "./parts.ts";
+import type { Bind, PartCall } from "./parts.ts";
 import { bytesAt, created, type Handle, keepLoaded } from "./ort_library.ts";
 
 /** A library for products of matrices. */
@@ -240,11 +240,7 @@ const pointerTo = (address: number) => Deno.UnsafePointer.create(BigInt(address)
 /** A node that oneDNN computes. */
 export interface MatrixCall extends PartCall {
   /** Binds it to memory. */
-  readonly bind: (
-    library: OneDnn,
-    inputs: readonly Placed[],
-    outputs: readonly Placed[],
-  ) => BoundProgram;
+  readonly bind: Bind<OneDnn>;
 }
 
 const rounding = ({ shape }: ValueType): MatrixCall => {

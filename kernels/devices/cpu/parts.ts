@@ -23,7 +23,7 @@ import { type ModelPort, signatureOf } from "../../onnx/signature.ts";
 import { DTYPE_BYTES } from "../device.ts";
 import { ALIGNMENT } from "./ort_library.ts";
 import { scratchBytes } from "../../onnx/scratch.ts";
-import type { Binding, BoundProgram, Program } from "../engine.ts";
+import type { Binding, Bindings, BoundProgram, Program } from "../engine.ts";
 
 /** The steps in which a value is needed, inclusive. */
 interface Lifetime {
@@ -185,12 +185,11 @@ function partModel(
   { inputs, outputs }: Pick<Part<PartCall>, "inputs" | "outputs">,
 ): Uint8Array {
   const read = namesRead(nodes);
-  const encode = ({ name, dtype, shape }: ModelPort) => encodeValueInfo(name, dtype, shape);
   const graph = create(GraphProtoSchema, {
     name: model.graph!.name!,
     initializer: model.graph!.initializer.filter(({ name }) => read.has(name!)),
-    input: inputs.map(encode),
-    output: outputs.map(encode),
+    input: inputs.map(encodeValueInfo),
+    output: outputs.map(encodeValueInfo),
   });
   return toBinary(ModelProtoSchema, { ...model, graph: { ...graph, node: nodes } });
 }
@@ -229,6 +228,12 @@ export interface Placed extends ModelPort {
   readonly address: number;
 }
 
+/** Inputs or outputs of a part. */
+export type Places = readonly Placed[];
+
+/** Binds a session, or a call, to memory. */
+export type Bind<Of> = (of: Of, inputs: Places, outputs: Places) => BoundProgram;
+
 /** The parts of a device that models in parts use. */
 export interface PartEngine<Block, Session, Call> {
   /** Allocates memory. */
@@ -239,17 +244,8 @@ export interface PartEngine<Block, Session, Call> {
   readonly bytesAt: (address: number, byteLength: number) => Uint8Array;
   readonly createSession: (model: Uint8Array) => Promise<Session>;
   readonly releaseSession: (session: Session) => void;
-  readonly bindSession: (
-    session: Session,
-    inputs: readonly Placed[],
-    outputs: readonly Placed[],
-  ) => BoundProgram;
-  readonly bindCall: (
-    call: Call,
-    inputs: readonly Placed[],
-    outputs: readonly Placed[],
-    work: number,
-  ) => BoundProgram;
+  readonly bindSession: Bind<Session>;
+  readonly bindCall: (call: Call, inputs: Places, outputs: Places, work: number) => BoundProgram;
 }
 
 /** Memory of a model's intermediate values. */
@@ -374,8 +370,8 @@ function bindParts<Block, Session, Call extends PartCall>(
   engine: PartEngine<Block, Session, Call>,
   shared: SharedMemory<Block>,
   { cut, sessions, constants }: CompiledParts<Block, Session, Call>,
-  inputs: readonly Binding<Block>[],
-  outputs: readonly Binding<Block>[],
+  inputs: Bindings<Block>,
+  outputs: Bindings<Block>,
 ): BoundProgram {
   const place = placed(engine);
   const apart = new Map(

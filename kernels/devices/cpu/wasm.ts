@@ -19,8 +19,16 @@ import { elementCount } from "../../graph/shapes.ts";
 import { ONNX_DTYPE } from "../../graph/value.ts";
 import { lowerModel } from "../../onnx/lower.ts";
 import { type Device, DTYPE_BYTES } from "../device.ts";
-import { type BoundProgram, hostDevice } from "../engine.ts";
-import { compileParts, compileWhole, type PartEngine, type Placed, SharedMemory } from "./parts.ts";
+import { hostDevice } from "../engine.ts";
+import {
+  type Bind,
+  compileParts,
+  compileWhole,
+  type PartEngine,
+  type Placed,
+  type Places,
+  SharedMemory,
+} from "./parts.ts";
 import { compileKernels, cutAtSimd, loadKernels, type SimdCall, type SimdKernels } from "./simd.ts";
 
 /** An address in the module's heap, or an object of ONNX Runtime there. */
@@ -245,45 +253,40 @@ function cString(ort: OrtModule, text: string): Pointer {
 }
 
 /** Binds a session to the heap. Runs are synchronous. */
-function bindSession(
-  ort: OrtModule,
-  runOptions: Pointer,
-  session: Pointer,
-  inputs: readonly Placed[],
-  outputs: readonly Placed[],
-): BoundProgram {
-  const all = [...inputs, ...outputs];
-  const names = all.map(({ name }) => cString(ort, name));
-  const tensors = all.map((binding) => createTensor(ort, binding));
-  // One array of pointers: first every name, then every tensor, inputs before outputs in both.
-  const table = allocateBytes(ort, 2 * all.length * POINTER_BYTES);
-  const at = (index: number) => table + index * POINTER_BYTES;
-  [...names, ...tensors].forEach((pointer, i) => ort.setValue(at(i), pointer, "*"));
-  return {
-    run() {
-      const status = ort._OrtRun(
-        session,
-        at(0),
-        at(all.length),
-        inputs.length,
-        at(inputs.length),
-        outputs.length,
-        at(all.length + inputs.length),
-        runOptions,
-      );
-      check(ort, status === 0);
-    },
-    release() {
-      for (const tensor of tensors) ort._OrtReleaseTensor(tensor);
-      for (const pointer of [...names, table]) ort._free(pointer);
-    },
+const bindSession =
+  (ort: OrtModule, runOptions: Pointer): Bind<Pointer> => (session, inputs, outputs) => {
+    const all = [...inputs, ...outputs];
+    const names = all.map(({ name }) => cString(ort, name));
+    const tensors = all.map((binding) => createTensor(ort, binding));
+    // One array of pointers: first every name, then every tensor, inputs before outputs in both.
+    const table = allocateBytes(ort, 2 * all.length * POINTER_BYTES);
+    const at = (index: number) => table + index * POINTER_BYTES;
+    [...names, ...tensors].forEach((pointer, i) => ort.setValue(at(i), pointer, "*"));
+    return {
+      run() {
+        const status = ort._OrtRun(
+          session,
+          at(0),
+          at(all.length),
+          inputs.length,
+          at(inputs.length),
+          outputs.length,
+          at(all.length + inputs.length),
+          runOptions,
+        );
+        check(ort, status === 0);
+      },
+      release() {
+        for (const tensor of tensors) ort._OrtReleaseTensor(tensor);
+        for (const pointer of [...names, table]) ort._free(pointer);
+      },
+    };
   };
-}
 
 type WasmParts = PartEngine<HeapBlock, Pointer, SimdCall>;
 
 function partEngine(ort: OrtModule, runOptions: Pointer, kernels: SimdKernels): WasmParts {
-  const addresses = (places: readonly Placed[]) => places.map(({ address }) => address);
+  const addresses = (places: Places) => places.map(({ address }) => address);
   return {
     allocate: (byteLength) => allocateBlock(ort, byteLength),
     free: ({ allocation }) => ort._free(allocation),
@@ -291,7 +294,7 @@ function partEngine(ort: OrtModule, runOptions: Pointer, kernels: SimdKernels): 
     bytesAt: (address, byteLength) => ort.HEAPU8.subarray(address, address + byteLength),
     createSession: (model) => createSession(ort, model),
     releaseSession: (session) => void ort._OrtReleaseSession(session),
-    bindSession: (...given) => bindSession(ort, runOptions, ...given),
+    bindSession: bindSession(ort, runOptions),
     bindCall(call, inputs, outputs, work) {
       const from = addresses(inputs), to = addresses(outputs);
       return { run: () => call.run(kernels, from, to, work), release() {} };

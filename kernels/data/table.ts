@@ -474,10 +474,8 @@ export class Dataset {
     checkPositive("make micro-batches", { samples });
     const must = `samples must be at most its ${this.length} rows`;
     assertInput(samples <= this.length, "make micro-batches", must, samples);
-    const rowsOf = (batch: number) =>
-      Array.from({ length: samples }, (_, i) => this.read(batch * samples + i));
-    const length = Math.floor(this.length / samples);
-    return Array.from({ length }, (_, batch) => joinRows(samples, rowsOf(batch)));
+    const rows = batchRows(this.length, { microBatch: samples, microBatches: 1 });
+    return Array.from(rows, (own) => joinRows(samples, own.map((row) => this.read(row))));
   }
 
   /**

@@ -122,60 +122,41 @@ export function splittingSpaces(config: PreTokenizerConfig): PreTokenizerConfig 
 /** Gives the classes of the library these rules. */
 export function applyRules(): void {
   const { normalize } = BertNormalizer.prototype;
-  const rules = [
-    [WhitespacePreTokenizer, {
-      pre_tokenize_text: (text: string) => split(text, WORD).flatMap(withoutSpaces),
-    }],
-    [WhitespaceSplitPreTokenizer, { pre_tokenize_text: withoutSpaces }],
-    [BertPreTokenizer, {
-      pre_tokenize_text: (text: string) =>
-        withoutSpaces(text).flatMap((part) => split(part, PUNCTUATION)),
-    }],
-    [DigitsPreTokenizer, {
-      pre_tokenize_text(this: DigitsPreTokenizer, text: string) {
-        return split(text, this.config.individual_digits ? /\p{N}/gu : /\p{N}+/gu);
-      },
-    }],
-    [PunctuationPreTokenizer, {
-      pre_tokenize_text(this: PunctuationPreTokenizer, text: string) {
-        return split(text, PUNCTUATION, this.config.behavior);
-      },
-    }],
-    [SplitPreTokenizer, {
-      pre_tokenize_text(this: SplitPreTokenizer, text: string) {
-        return split(text, this.pattern!, this.config.behavior, this.config.invert);
-      },
-    }],
-    [LowercaseNormalizer, { normalize: (text: string) => withSigma(text).toLowerCase() }],
-    [BertNormalizer, {
-      tokenize_chinese_chars: (text: string) => text.replace(CHINESE, " $& "),
-      normalize(this: BertNormalizer, text: string) {
-        return normalize.call(this, this.config.lowercase ? withSigma(text) : text);
-      },
-    }],
-    [PrecompiledNormalizer, {
-      normalize(this: PrecompiledNormalizer, text: string) {
-        return maps.getOrInsertComputed(this.charsmap, characterMap)(text);
-      },
-    }],
-    [MetaspaceDecoder, {
-      decode_chain(this: MetaspaceDecoder, tokens: string[]) {
-        const { prepend_scheme: scheme } = this.config as { readonly prepend_scheme?: string };
-        const first = scheme === "never" ? " " : "";
-        return tokens.map((token, i) => token.replaceAll(this.replacement, i > 0 ? " " : first));
-      },
-    }],
-    [Unigram, {
-      encode(this: Unigram, words: string[]) {
-        const { byte_fallback } = this.config as { readonly byte_fallback?: boolean };
-        const tokens = words.flatMap((word) => this.tokenize(word));
-        const isKnown = (token: string) => this.tokens_to_ids.has(token);
-        return !byte_fallback ? tokens : tokens.flatMap((token) => {
-          const bytes = isKnown(token) ? [] : byteTokens(token);
-          return bytes.length > 0 && bytes.every(isKnown) ? bytes : token;
-        });
-      },
-    }],
-  ] as const;
-  for (const [{ prototype }, methods] of rules) Object.assign(prototype, methods);
+  WhitespacePreTokenizer.prototype.pre_tokenize_text = (text) =>
+    split(text, WORD).flatMap(withoutSpaces);
+  WhitespaceSplitPreTokenizer.prototype.pre_tokenize_text = withoutSpaces;
+  BertPreTokenizer.prototype.pre_tokenize_text = (text) =>
+    withoutSpaces(text).flatMap((part) => split(part, PUNCTUATION));
+  DigitsPreTokenizer.prototype.pre_tokenize_text = function (text) {
+    return split(text, this.config.individual_digits ? /\p{N}/gu : /\p{N}+/gu);
+  };
+  PunctuationPreTokenizer.prototype.pre_tokenize_text = function (text) {
+    return split(text, PUNCTUATION, this.config.behavior);
+  };
+  SplitPreTokenizer.prototype.pre_tokenize_text = function (text) {
+    return split(text, this.pattern!, this.config.behavior, this.config.invert);
+  };
+  LowercaseNormalizer.prototype.normalize = (text) => withSigma(text).toLowerCase();
+  // The library declares this method as private.
+  BertNormalizer.prototype["tokenize_chinese_chars"] = (text) => text.replace(CHINESE, " $& ");
+  BertNormalizer.prototype.normalize = function (text) {
+    return normalize.call(this, this.config.lowercase ? withSigma(text) : text);
+  };
+  PrecompiledNormalizer.prototype.normalize = function (text) {
+    return maps.getOrInsertComputed(this.charsmap, characterMap)(text);
+  };
+  MetaspaceDecoder.prototype.decode_chain = function (tokens) {
+    const { prepend_scheme: scheme } = this.config as { readonly prepend_scheme?: string };
+    const first = scheme === "never" ? " " : "";
+    return tokens.map((token, i) => token.replaceAll(this.replacement, i > 0 ? " " : first));
+  };
+  Unigram.prototype.encode = function (words) {
+    const { byte_fallback } = this.config as { readonly byte_fallback?: boolean };
+    const tokens = words.flatMap((word) => this.tokenize(word));
+    const isKnown = (token: string) => this.tokens_to_ids.has(token);
+    return !byte_fallback ? tokens : tokens.flatMap((token) => {
+      const bytes = isKnown(token) ? [] : byteTokens(token);
+      return bytes.length > 0 && bytes.every(isKnown) ? bytes : token;
+    });
+  };
 }

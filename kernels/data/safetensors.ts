@@ -334,20 +334,15 @@ export function openBytes(bytes: Uint8Array): SafetensorsFile {
 export const FROM_START: Deno.SeekMode = 0;
 
 /** Calls `place`, with the name of the tensor in errors of failed allocations. */
-function placed(
-  place: () => Uint8Array | undefined,
-  path: string,
-  name: string,
-  bytes: number,
-): Uint8Array | undefined {
+function placed<T>(tensor: string, bytes: number, place: () => T): T {
   try {
     return place();
   } catch (cause) {
     if (!(cause instanceof RangeError) || !/allocation failed|array length/i.test(cause.message)) {
       throw cause;
     }
-    const where = `Cannot read tensor ${show(name)} of ${path}`;
-    throw new RangeError(`${where}: it must fit into memory, received ${bytes} bytes`, { cause });
+    const must = `it must fit into memory, received ${bytes} bytes`;
+    throw new RangeError(`Cannot read ${tensor}: ${must}`, { cause });
   }
 }
 
@@ -373,11 +368,11 @@ export async function readOpenSafetensors(
   const { dataStart, entries, metadata } = await readHeader(file, path);
   const tensors = new Map<string, LoadedTensor>();
   for (const { name, dtype, shape, begin, end } of entries) {
-    const bytes = end - begin;
-    const data = placed(() => place(name, { dtype, shape }, bytes), path, name, bytes);
+    const bytes = end - begin, tensor = `tensor ${show(name)} of ${path}`;
+    const data = placed(tensor, bytes, () => place(name, { dtype, shape }, bytes));
     if (data === undefined) continue;
-    const cannot = `place tensor ${show(name)} of ${path}`;
-    assertInput(data.length === bytes, cannot, `its memory must be ${bytes} bytes`, data.length);
+    const size = `its memory must be ${bytes} bytes`;
+    assertInput(data.length === bytes, `place ${tensor}`, size, data.length);
     await file.seek(dataStart + begin, FROM_START);
     const isWhole = await readFull(file, data),
       received = "a file that was truncated during the read";

@@ -138,7 +138,8 @@ export function applyRules(): void {
   };
   LowercaseNormalizer.prototype.normalize = (text) => withSigma(text).toLowerCase();
   // The library declares this method as private.
-  BertNormalizer.prototype["tokenize_chinese_chars"] = (text) => text.replace(CHINESE, " $& ");
+  BertNormalizer.prototype["tokenize_chinese_chars"] = (text: string) =>
+    text.replace(CHINESE, " $& ");
   BertNormalizer.prototype.normalize = function (text) {
     return normalize.call(this, this.config.lowercase ? withSigma(text) : text);
   };

@@ -99,32 +99,30 @@ export const mutex = <T>(action: () => T): Promise<T> => locks.request(LOCK, {},
 const CACHED_ELEMENTS = 2 ** 16;
 
 /** Computes an element-wise operation in parts, so that intermediate values stay in the caches. */
-function inParts(
-  write: Writer,
+const inParts = (
   threads: number,
-  inputs: readonly string[],
-  output: string,
-  compute: (inputs: readonly string[], output?: string) => string,
-): void {
-  const { shape } = write.typeOf(inputs[0]!), rows = shape[0] ?? 1;
+  compute: (write: Writer, inputs: readonly string[], output?: string) => string,
+): Rewrite =>
+(write, { input, output: [output] }) => {
+  const { shape } = write.typeOf(input[0]!), rows = shape[0] ?? 1;
   const parts = Math.min(rows, Math.ceil(elementCount(shape) / (threads * CACHED_ELEMENTS)));
-  if (parts <= 1) return void compute(inputs, output);
+  if (parts <= 1) return void compute(write, input, output);
   const sizes = Array.from(
     { length: parts },
     (_, i) => Math.floor((i + 1) * rows / parts) - Math.floor(i * rows / parts),
   );
-  const split = inputs.map((name) =>
+  const split = input.map((name) =>
     write.nodes("Split", [name, write.constant("i64", sizes)], { axis: 0 }, parts)
   );
-  const results = sizes.map((_, i) => compute(split.map((of) => of[i]!)));
+  const results = sizes.map((_, i) => compute(write, split.map((of) => of[i]!)));
   write.node("Concat", results, { axis: 0 }, output);
-}
+};
 
 /** With c = 2√(2/π), t = c(x + 0.044715x³) and y = x·σ(t): y' = σ·(1 + x·t'·(1 − σ)). */
-const fastGeluGrad = (threads: number): Rewrite => (write, { input, output: [dx] }) => {
-  const { add, sub, mul, scalar } = arithmetic(write);
-  const c = 2 * Math.sqrt(2 / Math.PI), k = 0.044715;
-  inParts(write, threads, input, dx!, ([dy, x], output) => {
+const fastGeluGrad = (threads: number): Rewrite =>
+  inParts(threads, (write, [dy, x], output) => {
+    const { add, sub, mul, scalar } = arithmetic(write);
+    const c = 2 * Math.sqrt(2 / Math.PI), k = 0.044715;
     const x2 = mul(x!, x!);
     const t = mul(mul(x!, add(x2, scalar(1 / k))), scalar(c * k));
     const sigmoid = write.node("Sigmoid", [t]);
@@ -132,7 +130,6 @@ const fastGeluGrad = (threads: number): Rewrite => (write, { input, output: [dx]
     const rest = mul(slope, sub(scalar(3 * c * k), mul(sigmoid, scalar(3 * c * k))));
     return mul(dy!, mul(sigmoid, add(rest, scalar(1))), output);
   });
-};
 
 /** dx = y·(dy − Σ y·dy). */
 const softmaxGrad: Rewrite = (write, { input: [dy, y], output: [dx] }) => {

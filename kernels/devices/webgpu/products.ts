@@ -52,6 +52,9 @@ import { windowsOfProto } from "../../ops/windows.ts";
 /** Outputs that are computed at a time. */
 const FOUR = 4;
 
+/** Types of the operands of a node, where they are known. */
+type OperandTypes = readonly (ValueType | undefined)[];
+
 const groupsOf = (node: NodeProto) => intOf(node, "group", 1);
 
 /** Returns whether outputs of several groups would be computed at the same time. */
@@ -68,13 +71,10 @@ export function mixesInputs(node: NodeProto, weight: ValueType | undefined): boo
 }
 
 /** Returns whether a convolution would read inputs from wrong places. */
-export function misreadsThrees(
-  node: NodeProto,
-  [x, weight]: readonly (ValueType | undefined)[],
-): boolean {
-  const [outputs = 0, inputs = 0] = weight?.shape ?? [];
+export function misreadsThrees(node: NodeProto, operands: OperandTypes): boolean {
+  const [outputs = 0, inputs = 0] = operands[1]?.shape ?? [];
   return groupsOf(node) === 1 && outputs % FOUR === 0 && inputs > 3 && inputs % 3 === 0 &&
-    inputs % FOUR !== 0 && !isProduct(node, x, weight);
+    inputs % FOUR !== 0 && !isProduct(node, operands);
 }
 
 /** Cuts the outputs of each group from `wide` to the first `own`, and adds the bias. */
@@ -210,18 +210,11 @@ function sizesOf(node: NodeProto, a: ValueType, b: ValueType) {
 type ProductSizes = ReturnType<typeof sizesOf>;
 
 /**
- * Writes a product in parts of at most `most` terms, which are added in order; a third operand is
- * added to the sum of all.
+ * A product in parts of at most `most` terms, which are added in order; a third operand is added to the
+ * sum of all.
  */
-function writeInParts(
-  write: Writer,
-  node: NodeProto,
-  operands: readonly string[],
-  { terms, axes }: ProductSizes,
-  most: number,
-  output: string | undefined,
-): void {
-  const [a, b, c] = operands as [string, string, string?];
+const inParts = ({ terms, axes }: ProductSizes, most: number): Rewrite => (write, node) => {
+  const [a, b, c] = node.input as [string, string, string?], [output] = node.output;
   const part = (name: string, axis: number, from: number) => {
     const [start, end, along] = [from, Math.min(from + most, terms), axis].map((number) =>
       write.constant("i64", [number])
@@ -237,7 +230,7 @@ function writeInParts(
     else sum = write.node("Add", [sum, write.again(parts)], {}, name);
   }
   if (c) write.node("Add", [sum!, c], {}, output);
-}
+};
 
 /** The range of terms in which products are split. */
 const SPLIT_TERMS = { least: 512, most: 4096 } as const;
@@ -272,17 +265,12 @@ export function orderSums(graph: GraphProto, types: ReadonlyMap<string, ValueTyp
     const isProduct = (node.opType === "Gemm" || node.opType === "MatMul") && isPlain;
     if (!isProduct || !a || !b || a.shape.length < 2 || b.shape.length < 2) return undefined;
     const sizes = sizesOf(node, a, b), most = mostTerms(sizes, a);
-    if (sizes.terms <= most) return undefined;
-    return (write) => writeInParts(write, node, node.input, sizes, most, node.output[0]);
+    return sizes.terms > most ? inParts(sizes, most) : undefined;
   });
 }
 
 /** Returns whether a convolution is a product. */
-function isProduct(
-  node: NodeProto,
-  x: ValueType | undefined,
-  weight: ValueType | undefined,
-): boolean {
+function isProduct(node: NodeProto, [x, weight]: OperandTypes): boolean {
   if (!x || !weight || groupsOf(node) !== 1) return false;
   const [, , ...sizes] = x.shape;
   const { kernel, strides, pads } = windowsOfProto(node, sizes, weight.shape.slice(2));
@@ -291,11 +279,8 @@ function isProduct(
 }
 
 /** Returns whether a convolution is a product whose number of terms allows unordered sums. */
-export const isLongProduct = (
-  node: NodeProto,
-  [x, weight]: readonly (ValueType | undefined)[],
-): boolean =>
-  isProduct(node, x, weight) && elementCount(weight!.shape.slice(1)) >= SPLIT_TERMS.least;
+export const isLongProduct = (node: NodeProto, operands: OperandTypes): boolean =>
+  isProduct(node, operands) && elementCount(operands[1]!.shape.slice(1)) >= SPLIT_TERMS.least;
 
 /** The weight, a row for each output, times the elements of each window. */
 export const convolutionAsProduct: Rewrite = (write, node) => {

@@ -207,18 +207,6 @@ const logSoftmax: Rewrite = (write, node) => {
   write.node("Sub", [shifted, write.node("Log", [sum])], {}, node.output[0]);
 };
 
-/** Returns 1 where the indices of rows `from` to `to` equal those of `across`, otherwise 0. */
-function equalRows(
-  write: Writer,
-  { rows, across, dtype }: { rows: string; across: string; dtype: DType },
-  [from, to]: readonly [number, number],
-): string {
-  // There is no kernel that slices i32.
-  const places = write.constant("i32", range(from, to), [to - from, 1]);
-  const down = write.node("Gather", [rows, places], { axis: 0 });
-  return cast(write, write.node("Equal", [down, across]), dtype);
-}
-
 const range = (from: number, to: number) => Array.from({ length: to - from }, (_, i) => from + i);
 
 /** Splits `count` rows into ranges. */
@@ -240,11 +228,18 @@ const scatterAdd: Rewrite = (write, node) => {
   const { reshape } = arithmetic(write);
   const flat = reshape(updates, [count, elementCount(shape.slice(1))]);
   const rows = cast(write, reshape(indices, [count]), "i32");
+  /** Returns 1 where the indices of rows `from` to `to` equal those of `across`, otherwise 0. */
+  const equalRows = ([from, to]: readonly [number, number], across: string) => {
+    // There is no kernel that slices i32.
+    const places = write.constant("i32", range(from, to), [to - from, 1]);
+    const down = write.node("Gather", [rows, places], { axis: 0 });
+    return cast(write, write.node("Equal", [down, across]), dtype);
+  };
   if (height <= count) {
     const across = write.constant("i32", range(0, height), [1, height]);
     const total = partsOf(count).reduce<string | undefined>((sum, part) => {
       const some = write.node("Slice", [flat, ...part.map((end) => write.constant("i64", [end]))]);
-      const equal = equalRows(write, { rows, across, dtype }, part);
+      const equal = equalRows(part, across);
       return write.node("Gemm", sum ? [equal, some, sum] : [equal, some], { transA: 1 });
     }, undefined)!;
     const sum = [converted(base, dtype, stored), reshape(total, whole)];
@@ -253,9 +248,7 @@ const scatterAdd: Rewrite = (write, node) => {
     return;
   }
   const across = reshape(rows, [1, count]);
-  const sums = partsOf(count).map((part) =>
-    write.node("MatMul", [equalRows(write, { rows, across, dtype }, part), flat])
-  );
+  const sums = partsOf(count).map((part) => write.node("MatMul", [equalRows(part, across), flat]));
   const sum = sums.length === 1 ? sums[0]! : write.node("Concat", sums, { axis: 0 });
   const before = converted(write.node("Gather", [base, rows], { axis: 0 }), dtype, stored);
   const after = converted(write.node("Add", [before, reshape(sum, shape)]), stored, dtype);

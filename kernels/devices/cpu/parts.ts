@@ -327,19 +327,11 @@ export async function compileWhole<Block, Session>(
   };
 }
 
-/** A model in parts, compiled. */
-interface CompiledParts<Block, Session, Call extends PartCall> {
-  readonly cut: CutModel<Call>;
-  readonly sessions: ReadonlyMap<Part<Call>, Session>;
-  readonly constants: ReadonlyMap<string, Block>;
-}
-
-/** Compiles a model in parts. */
-export async function compileParts<Block, Session, Call extends PartCall>(
+/** Creates the sessions and the constants of a model in parts. */
+async function openParts<Block, Session, Call extends PartCall>(
   engine: PartEngine<Block, Session, Call>,
-  shared: SharedMemory<Block>,
   cut: CutModel<Call>,
-): Promise<Program<Block>> {
+) {
   const sessions = new Map<Part<Call>, Session>(), constants = new Map<string, Block>();
   const release = () => {
     sessions.forEach(engine.releaseSession);
@@ -354,69 +346,69 @@ export async function compileParts<Block, Session, Call extends PartCall>(
       constants.set(name, block);
       engine.bytesAt(engine.addressOf(block), bytes.byteLength).set(bytes);
     }
-    shared.reserve(cut.sharedBytes);
   } catch (error) {
     release();
     throw error;
   }
-  const compiled = { cut, sessions, constants };
-  return {
-    bind: (inputs, outputs) => bindParts(engine, shared, compiled, inputs, outputs),
-    release,
-  };
+  return { sessions, constants, release };
 }
 
-function bindParts<Block, Session, Call extends PartCall>(
+/** Compiles a model in parts. */
+export async function compileParts<Block, Session, Call extends PartCall>(
   engine: PartEngine<Block, Session, Call>,
   shared: SharedMemory<Block>,
-  { cut, sessions, constants }: CompiledParts<Block, Session, Call>,
-  inputs: Bindings<Block>,
-  outputs: Bindings<Block>,
-): BoundProgram {
-  const place = placed(engine);
-  const apart = new Map(
-    outputs.filter((output) =>
-      inputs.some((input) => isReadAfter(cut, place(input), place(output)))
-    ).map((output) => [output, engine.allocate(output.byteLength)] as const),
-  );
-  const addressOf = (name: string) => {
-    const output = outputs.find((one) => one.name === name), other = output && apart.get(output);
-    if (other !== undefined) return engine.addressOf(other);
-    const bound = output ?? inputs.find((one) => one.name === name);
-    if (bound) return place(bound).address;
-    const constant = constants.get(name), offset = cut.offsets.get(name);
-    if (constant !== undefined) return engine.addressOf(constant);
-    return offset === undefined ? 0 : shared.start + offset;
+  cut: CutModel<Call>,
+): Promise<Program<Block>> {
+  const { sessions, constants, release } = await openParts(engine, cut), place = placed(engine);
+  shared.reserve(cut.sharedBytes);
+  const bind = (inputs: Bindings<Block>, outputs: Bindings<Block>): BoundProgram => {
+    const apart = new Map(
+      outputs.filter((output) =>
+        inputs.some((input) => isReadAfter(cut, place(input), place(output)))
+      ).map((output) => [output, engine.allocate(output.byteLength)] as const),
+    );
+    const addressOf = (name: string) => {
+      const output = outputs.find((one) => one.name === name), other = output && apart.get(output);
+      if (other !== undefined) return engine.addressOf(other);
+      const bound = output ?? inputs.find((one) => one.name === name);
+      if (bound) return place(bound).address;
+      const constant = constants.get(name), offset = cut.offsets.get(name);
+      if (constant !== undefined) return engine.addressOf(constant);
+      return offset === undefined ? 0 : shared.start + offset;
+    };
+    const at = (border: ModelPort): Placed => ({ ...border, address: addressOf(border.name) });
+    const bindPart = (part: Part<Call>): BoundProgram => {
+      const read = part.inputs.map(at), written = part.outputs.map(at);
+      return "call" in part
+        ? engine.bindCall(part.call, read, written, addressOf(workOf(part)))
+        : engine.bindSession(sessions.get(part)!, read, written);
+    };
+    let bound: readonly BoundProgram[] = [], start: number | undefined;
+    const releaseParts = () => bound.forEach((part) => part.release());
+    return {
+      ownBytes: [...apart.keys()].reduce((sum, { byteLength }) => sum + byteLength, 0),
+      run: () =>
+        shared.use(async () => {
+          if (start !== shared.start) {
+            releaseParts();
+            start = shared.start;
+            bound = cut.parts.map(bindPart);
+          }
+          for (const part of bound) await part.run();
+          for (const [output, block] of apart) {
+            const { byteLength } = output, bytes = engine.bytesAt;
+            bytes(place(output).address, byteLength).set(
+              bytes(engine.addressOf(block), byteLength),
+            );
+          }
+        }),
+      release() {
+        releaseParts();
+        apart.forEach(engine.free);
+      },
+    };
   };
-  const at = (border: ModelPort): Placed => ({ ...border, address: addressOf(border.name) });
-  const bindPart = (part: Part<Call>): BoundProgram => {
-    const read = part.inputs.map(at), written = part.outputs.map(at);
-    return "call" in part
-      ? engine.bindCall(part.call, read, written, addressOf(workOf(part)))
-      : engine.bindSession(sessions.get(part)!, read, written);
-  };
-  let bound: readonly BoundProgram[] = [], start: number | undefined;
-  const releaseParts = () => bound.forEach((part) => part.release());
-  return {
-    ownBytes: [...apart.keys()].reduce((sum, { byteLength }) => sum + byteLength, 0),
-    run: () =>
-      shared.use(async () => {
-        if (start !== shared.start) {
-          releaseParts();
-          start = shared.start;
-          bound = cut.parts.map(bindPart);
-        }
-        for (const part of bound) await part.run();
-        for (const [output, block] of apart) {
-          const { byteLength } = output, bytes = engine.bytesAt;
-          bytes(place(output).address, byteLength).set(bytes(engine.addressOf(block), byteLength));
-        }
-      }),
-    release() {
-      releaseParts();
-      apart.forEach(engine.free);
-    },
-  };
+  return { bind, release };
 }
 
 /** Returns whether an output overlaps an input that a part after the output's maker reads. */

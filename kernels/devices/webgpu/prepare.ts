@@ -163,12 +163,38 @@ function inPlaceOutputs(
   graph: GraphProto,
   types: ReadonlyMap<string, ValueType>,
 ): Map<string, Set<string>> {
+  /** Returns whether an output may overwrite an input; `before` are the nodes on which it depends. */
+  const mayOverwrite = (output: string, input: string, before: ReadonlySet<NodeProto>) => {
+    const own = types.get(output), given = types.get(input);
+    const isOwnShape = (name: string) => {
+      const shape = types.get(name)?.shape;
+      return shape !== undefined && sameShape(shape, own!.shape);
+    };
+    if (!own || own.dtype !== given?.dtype || !isOwnShape(input)) return false;
+    /** Values that may be in the input's memory. */
+    const names = new Set([input]);
+    for (const node of graph.node) {
+      const { opType = "" } = node, [result = ""] = node.output, isMaker = result === output;
+      for (const [place, name] of node.input.entries()) {
+        if (!names.has(name)) continue;
+        if (!isMaker && !before.has(node)) return false;
+        const isElementwise = IN_PLACE[opType]?.includes(place) &&
+          isByRow(node, own.shape.length) &&
+          isOwnShape(name) && isOwnShape(result);
+        const isPassed = !isMaker && place === 0 && ALIASES.has(opType);
+        if (isElementwise || isPassed) names.add(result);
+        else if (isMaker || !isCopy(node)) return false;
+      }
+      // Later readers of the output read the new values.
+      if (isMaker) names.delete(result);
+    }
+    return true;
+  };
   const makers = new Map(graph.node.flatMap((node) => node.output.map((name) => [name, node])));
   const inputs = graph.input.map(({ name = "" }) => name);
   return new Map(graph.output.map(({ name = "" }) => {
     const maker = makers.get(name), before = maker && ancestorsOf(maker, makers);
-    const isFree = (input: string) =>
-      before && mayOverwrite(graph.node, types, name, input, before);
+    const isFree = (input: string) => before && mayOverwrite(name, input, before);
     return [name, new Set(inputs.filter(isFree))];
   }));
 }
@@ -188,39 +214,6 @@ function ancestorsOf(node: NodeProto, makers: ReadonlyMap<string, NodeProto>): S
 /** Returns false for a softmax over any axis but the last, which uses a transposed copy. */
 const isByRow = (node: NodeProto, rank: number) =>
   node.opType !== "Softmax" || [-1, rank - 1].includes(intOf(node, "axis", -1));
-
-/** Returns whether an output may overwrite an input; `before` are the nodes on which it depends. */
-function mayOverwrite(
-  nodes: readonly NodeProto[],
-  types: ReadonlyMap<string, ValueType>,
-  output: string,
-  input: string,
-  before: ReadonlySet<NodeProto>,
-): boolean {
-  const own = types.get(output), given = types.get(input);
-  const isOwnShape = (name: string) => {
-    const shape = types.get(name)?.shape;
-    return shape !== undefined && sameShape(shape, own!.shape);
-  };
-  if (!own || own.dtype !== given?.dtype || !isOwnShape(input)) return false;
-  /** Values that may be in the input's memory. */
-  const names = new Set([input]);
-  for (const node of nodes) {
-    const { opType = "" } = node, [result = ""] = node.output, isMaker = result === output;
-    for (const [place, name] of node.input.entries()) {
-      if (!names.has(name)) continue;
-      if (!isMaker && !before.has(node)) return false;
-      const isElementwise = IN_PLACE[opType]?.includes(place) && isByRow(node, own.shape.length) &&
-        isOwnShape(name) && isOwnShape(result);
-      const isPassed = !isMaker && place === 0 && ALIASES.has(opType);
-      if (isElementwise || isPassed) names.add(result);
-      else if (isMaker || !isCopy(node)) return false;
-    }
-    // Later readers of the output read the new values.
-    if (isMaker) names.delete(result);
-  }
-  return true;
-}
 
 /** A value of a model: an input, an output, a constant, or an intermediate value. */
 export interface ModelValue extends ModelPort {

@@ -303,7 +303,8 @@ export function staticInputs(
   inputs: readonly OnnxInput[],
   dimensions: Dimensions,
 ): readonly TensorSpec[] {
-  const known = new Set(inputs.flatMap(({ shape }) => shape.filter(isName)));
+  const names = inputs.flatMap(({ shape }) => shape.filter((size) => typeof size === "string"));
+  const known = new Set(names);
   for (const [name, size] of Object.entries(dimensions)) {
     const open = listed(known) || "of which it has none";
     const must = `dimensions must be among those that it leaves open, ${open}`;
@@ -313,23 +314,18 @@ export function staticInputs(
     assertImport(isSize, whole, size, RangeError);
   }
   return inputs.map(({ name, dtype, shape }) => {
-    const sizes = shape.map((size) =>
-      typeof size === "number" ? size : given(dimensions, size, name)
-    );
+    const sizes = shape.map((size) => {
+      if (typeof size === "number") return size;
+      const must = `the dimension ${quoted(size)} of its input ${quoted(name)} must be given`;
+      const isGiven = Object.hasOwn(dimensions, size);
+      assertImport(isGiven, must, listed(Object.keys(dimensions)) || "none");
+      return dimensions[size]!;
+    });
     const must = `the input ${quoted(name)} must have at most ${SHAPES_ELEMENTS_MAX} elements`;
     const holds = elementCount(sizes) <= SHAPES_ELEMENTS_MAX;
     assertImport(holds, must, `shape [${sizes}]`, RangeError);
     return { name, dtype, shape: sizes };
   });
-}
-
-const isName = (size: number | string): size is string => typeof size === "string";
-
-function given(dimensions: Dimensions, size: string, input: string): number {
-  const must = `the dimension ${quoted(size)} of its input ${quoted(input)} must be given`;
-  const isGiven = Object.hasOwn(dimensions, size);
-  assertImport(isGiven, must, listed(Object.keys(dimensions)) || "none");
-  return dimensions[size]!;
 }
 
 /** Returns the name of the first axis of all inputs, that of samples; undefined if they differ. */

@@ -70,7 +70,7 @@ export function onnxModel(model: TestModel): Uint8Array<ArrayBuffer> {
           attribute: Object.entries(attributes).map(([key, value]) => encodeAttribute(key, value)),
         })),
         input: Object.entries(inputs).map(([name, shape]) =>
-          encodeValueInfo(name, types[name] ?? "f32", shape)
+          encodeValueInfo({ name, dtype: types[name] ?? "f32", shape })
         ),
         output: Object.entries(outputs).map(([name, dtype]) => ({
           name,

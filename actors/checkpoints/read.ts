@@ -48,6 +48,7 @@ import {
   diskError,
   type NewFiles,
   newFiles,
+  notOfDisk,
   type PlacedFile,
   placedState,
   type Snapshot,
@@ -346,20 +347,15 @@ export async function writeShard(
   { folder, nth, count }: Pick<ShardOrder, "folder" | "nth" | "count">,
   state: HeldState,
 ): Promise<WrittenShard> {
-  let failure: unknown;
-  const read: HeldState["read"] = (parts) =>
-    state.read(parts).catch((error) => {
-      throw failure = error;
-    });
   using files = newFiles(Deno, folder);
   const written: Partial<Record<TensorFile, PlacedFile>> = {};
-  for (const [file, own, kind] of statesByFile({ ...state, read })) {
+  for (const [file, own, kind] of statesByFile(state)) {
     const name = shardName(file, nth, count);
     try {
       written[file] = await writeTensors(files, name, own, kind, true);
       await files.sync();
     } catch (cause) {
-      throw failure ?? diskError(join(folder, name), cause, "the checkpoints before it stay");
+      throw diskError(join(folder, name), cause, "the checkpoints before it stay");
     }
   }
   return written as WrittenFiles;
@@ -376,12 +372,10 @@ export async function writeShards(
   { step, config }: Omit<Snapshot, "state">,
   write: (folder: string) => Promise<readonly WrittenShard[]>,
 ): Promise<WrittenCheckpoint> {
-  let failure: unknown, shards: readonly WrittenShard[] = [];
+  let shards: readonly WrittenShard[] = [];
   const fill = async (json: NewFiles, folder: string): Promise<Manifest> => {
     const files: Record<string, ManifestEntry> = {};
-    shards = await write(resolve(folder)).catch((error) => {
-      throw failure = error;
-    });
+    shards = await write(resolve(folder)).catch(notOfDisk);
     for (const kind of TENSOR_FILES) {
       const written = shards.flatMap((shard) => shard[kind] ?? []);
       if (written.length === 0) continue;
@@ -394,9 +388,7 @@ export async function writeShards(
     files["config.json"] = await writeJson(json, "config.json", config);
     return { format: SHARDED_FORMAT, step, files };
   };
-  const path = await writeFolder(directory, step, Deno, fill).catch((error) => {
-    throw failure ?? error;
-  });
+  const path = await writeFolder(directory, step, Deno, fill);
   return { path, state: placedState(path, shards) };
 }
 

@@ -51,8 +51,9 @@ export interface HeldState {
 interface Piece {
   /** The tensor. */
   readonly name: string;
-  /** Its next elements. */
+  /** Its next elements, and the number of those before them. */
   readonly values: Float32Array;
+  readonly from: number;
   /** True if they are its last. */
   readonly isLast: boolean;
 }
@@ -89,7 +90,7 @@ export async function* readPieces(
       next = begin();
       let at = 0;
       for (const { name, from, to, isLast } of parts) {
-        yield { name, values: values.subarray(at, at += to - from), isLast };
+        yield { name, values: values.subarray(at, at += to - from), from, isLast };
       }
       // Otherwise each isolate would hold up to 64 MiB of read pieces until V8 collects them.
       values.buffer.transfer(0);
@@ -180,12 +181,8 @@ export async function gatherState(
     for (const [name, shape] of shapes) {
       values.set(name, known.get(name) ?? new Float32Array(elementCount(shape)));
     }
-    let at = 0;
-    for await (
-      const { name, values: piece, isLast } of readPieces(state, kind, [...shapes.keys()])
-    ) {
-      values.get(name)!.set(piece, at);
-      at = isLast ? 0 : at + piece.length;
+    for await (const { name, values: piece, from } of readPieces(state, kind, [...shapes.keys()])) {
+      values.get(name)!.set(piece, from);
     }
     return values;
   };

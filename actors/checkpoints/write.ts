@@ -85,12 +85,22 @@ async function existingFolder(path: string): Promise<string> {
   }
 }
 
+/** Errors of those who read tensors or write shards. */
+const others = new WeakSet<object>();
+
+/** Throws an error that {@linkcode diskError} leaves as it is. */
+export function notOfDisk(error: unknown): never {
+  others.add(Object(error));
+  throw error;
+}
+
 /**
  * Returns the error of a file or folder that cannot be written.
  *
  * @param left state of the disk after the error.
  */
 export function diskError(path: string, cause: unknown, left: string): Error {
+  if (others.has(Object(cause))) return cause as Error;
   const must = "its disk must have room and let itself be written to";
   const received = `${(cause as Error).message}; ${left}`;
   return new Error(`Cannot write ${path}: ${must}, received ${received}`, { cause });
@@ -171,16 +181,15 @@ export async function writeTensors(
   const tensors = new Map<string, Omit<PlacedTensor, "path" | "kind">>();
   async function* parts() {
     yield header;
-    let at = header.length, bytes = 0, hash = createHash("sha256");
-    for await (const { name, values, isLast } of readPieces(state, kind, names)) {
-      const piece = bytesOf(values);
-      bytes += piece.length;
+    let at = header.length, hash = createHash("sha256");
+    const held: HeldState = { ...state, read: (parts) => state.read(parts).catch(notOfDisk) };
+    for await (const { name, values, from, isLast } of readPieces(held, kind, names)) {
+      const piece = bytesOf(values), bytes = 4 * from + piece.length;
       if (isHashed) hash.update(piece);
       yield piece;
       if (!isLast) continue;
       tensors.set(name, { at, bytes, ...isHashed && { sha256: hash.digest("hex") } });
       at += bytes;
-      bytes = 0;
       hash = createHash("sha256");
     }
   }
@@ -441,22 +450,15 @@ export async function writeHeld(
   { step, state, config }: Snapshot,
   disk: Disk = Deno,
 ): Promise<WrittenCheckpoint> {
-  let failure: unknown;
   const written: Partial<Record<TensorFile, PlacedFile>> = {};
-  const read: HeldState["read"] = (parts) =>
-    state.read(parts).catch((error) => {
-      throw failure = error;
-    });
   const path = await writeFolder(directory, step, disk, async (made) => {
     const files: Record<string, ManifestEntry> = {};
-    for (const [file, own, kind] of statesByFile({ ...state, read })) {
+    for (const [file, own, kind] of statesByFile(state)) {
       const placed = written[file] = await writeTensors(made, fileName(file), own, kind);
       files[placed.name] = { bytes: placed.bytes, sha256: placed.sha256 };
     }
     files["config.json"] = await writeJson(made, "config.json", config);
     return { format: FORMAT, step, files };
-  }).catch((error) => {
-    throw failure ?? error;
   });
   return { path, state: placedState(path, [written as WrittenFiles]) };
 }

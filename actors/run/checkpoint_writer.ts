@@ -178,13 +178,11 @@ export async function readHashed(
 ): Promise<{ readonly hash: string; readonly weights: Map<string, Float32Array> }> {
   const weights = new Map<string, Float32Array>(), hash = createHash("sha256");
   for await (const _ of readPieces(state, "optimizer", names.moments));
-  let at = 0;
-  for await (const { name, values, isLast } of readPieces(state, "model", names.weights)) {
+  for await (const { name, values, from } of readPieces(state, "model", names.weights)) {
     const kept = keptAs(name), length = elementCount(state.shapes.model.get(name)!);
     hash.update(bytesOf(values));
     if (kept === undefined) continue;
-    weights.getOrInsertComputed(kept, () => new Float32Array(length)).set(values, at);
-    at = isLast ? 0 : at + values.length;
+    weights.getOrInsertComputed(kept, () => new Float32Array(length)).set(values, from);
   }
   return { hash: hash.digest("hex"), weights };
 }

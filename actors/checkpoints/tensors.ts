@@ -47,6 +47,19 @@ export interface HeldState {
   read(parts: readonly TensorPart[]): Promise<Float32Array<ArrayBuffer>>;
 }
 
+/** Returns a state that shows what is read from it. */
+export const watchReads = (
+  state: HeldState,
+  see: (values: Float32Array, parts: readonly TensorPart[]) => void,
+): HeldState => ({
+  ...state,
+  async read(parts) {
+    const values = await state.read(parts);
+    see(values, parts);
+    return values;
+  },
+});
+
 /** Some elements of a tensor. */
 interface Piece {
   /** The tensor. */

@@ -123,61 +123,47 @@ export type PeerMessage =
   & {
     /** The digest of its arrays at the sender; absent unless messages are verified. */
     readonly checksum?: number;
+    readonly stage: number;
   }
   & (
-    /**
-     * Brings the output of the stage before with the fields of the micro-batch that this stage and
-     * later ones read, or the named values of an earlier stage. F runs after the last of these
-     * messages.
-     */
-    | {
-      readonly type: "Activation";
-      readonly stage: number;
-      readonly microBatch: number;
-      /** The part of the micro-batch; absent if it is for all parts, as in an evaluation. */
-      readonly part?: Part;
-      readonly tensor: StageValues;
-      readonly fields: Batch;
-      readonly isEvaluation: boolean;
-    }
-    /**
-     * Brings the gradient of the output of stage `stage`, or of a part of it; or the gradient
-     * of its named values, from the next stage that uses them.
-     */
-    | {
-      readonly type: "Gradient";
-      readonly stage: number;
-      readonly microBatch: number;
-      readonly part?: Part;
-      readonly tensor: StageValues;
-    }
-    /** Brings a part of the all-reduce of stage `stage` to its copy `rank`. */
-    | {
-      readonly type: "ReducePart";
-      readonly round: number;
-      readonly stage: number;
-      readonly rank: number;
-      readonly part: ReduceMessage;
-    }
-    /** Brings the summed gradients of stage `stage` to its buddy, which steps a mirror of it. */
-    | {
-      readonly type: "Mirror";
-      readonly round: number;
-      readonly stage: number;
-      readonly rank: number;
-      readonly values: MessageArray;
-    }
-    /** Brings the gradient of another parameter of a tie, for `name` in copy `rank` of stage `stage`. */
-    | {
-      readonly type: "TieGradient";
-      readonly round: number;
-      readonly stage: number;
-      readonly rank: number;
-      readonly name: string;
-      /** Its place among the tied parameters; absent if there are two. */
-      readonly from?: number;
-      readonly values: MessageArray;
-    }
+    | (
+      & {
+        readonly microBatch: number;
+        /** The part of the micro-batch; absent if it is for all parts, as in an evaluation. */
+        readonly part?: Part;
+        readonly tensor: StageValues;
+      }
+      & (
+        /**
+         * Brings the output of the stage before with the fields of the micro-batch that this stage
+         * and later ones read, or the named values of an earlier stage. F runs after the last of
+         * these messages.
+         */
+        | { readonly type: "Activation"; readonly fields: Batch; readonly isEvaluation: boolean }
+        /**
+         * Brings the gradient of the output of stage `stage`, or of a part of it; or the gradient
+         * of its named values, from the next stage that uses them.
+         */
+        | { readonly type: "Gradient" }
+      )
+    )
+    | (
+      & { readonly round: number; readonly rank: number }
+      & (
+        /** Brings a part of the all-reduce of stage `stage` to its copy `rank`. */
+        | { readonly type: "ReducePart"; readonly part: ReduceMessage }
+        /** Brings the summed gradients of stage `stage` to its buddy, which steps a mirror of it. */
+        | { readonly type: "Mirror"; readonly values: MessageArray }
+        /** Brings the gradient of another parameter of a tie, for `name` in copy `rank` of stage `stage`. */
+        | {
+          readonly type: "TieGradient";
+          readonly name: string;
+          /** Its place among the tied parameters; absent if there are two. */
+          readonly from?: number;
+          readonly values: MessageArray;
+        }
+      )
+    )
   );
 
 /** The messages to a worker of the pipeline. */

@@ -20,7 +20,7 @@
 import type { StageState } from "../../kernels/internal.ts";
 import { formatAction } from "../../schedules/mod.ts";
 import { type ShardOrder, writeShard } from "../checkpoints/read.ts";
-import { type HeldState, parameterOf } from "../checkpoints/tensors.ts";
+import { type HeldState, parameterOf, watchReads } from "../checkpoints/tensors.ts";
 import {
   assertFinite,
   type CopyDigest,
@@ -109,6 +109,10 @@ function copyOf({ copies, mirrors }: Worker, stage: number): OpenCopy {
   throw new RangeError(`Cannot read stage ${stage}: a copy of it must be held here`);
 }
 
+/** Returns the state with a `read` that throws if a number is not finite. */
+export const finiteOnly = (state: HeldState, step: number): HeldState =>
+  watchReads(state, (values, parts) => assertFinite(parts, values, step));
+
 /** Writes the first copies of stages. */
 async function write(
   worker: Worker,
@@ -116,15 +120,11 @@ async function write(
   step: number,
 ): Promise<WriteOutcome> {
   const stageOf = (name: string) => (stages.get(name) ?? stages.get(parameterOf(name)))!;
-  const held: HeldState = {
+  const held = finiteOnly({
     shapes: order.shapes,
     holderOf: stageOf,
-    async read(parts) {
-      const values = await copyOf(worker, stageOf(parts[0]!.name)).kernels.read(parts);
-      assertFinite(parts, values, step);
-      return values;
-    },
-  };
+    read: (parts) => copyOf(worker, stageOf(parts[0]!.name)).kernels.read(parts),
+  }, step);
   try {
     return { shard: await writeShard(order, held) };
   } catch (error) {

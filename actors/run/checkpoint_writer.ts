@@ -19,10 +19,15 @@ import {
   writeFinished,
 } from "../checkpoints/markers.ts";
 import { writeShards, type WrittenShard } from "../checkpoints/read.ts";
-import { type HeldState, type PlacedTensor, readPieces } from "../checkpoints/tensors.ts";
+import {
+  type HeldState,
+  type PlacedTensor,
+  readPieces,
+  watchReads,
+} from "../checkpoints/tensors.ts";
 import { type Snapshot, writeHeld, type WrittenCheckpoint } from "../checkpoints/write.ts";
-import { assertFinite } from "../gradients/commit.ts";
 import type { RunOptions } from "../options/train_options.ts";
+import { finiteOnly } from "../pipeline/worker.ts";
 import { launchName } from "../transports/mpi/launch_watch.ts";
 
 /** Contents of a checkpoint, and the best evaluation if its checkpoint is kept. */
@@ -153,18 +158,6 @@ export class CheckpointWriter {
   }
 }
 
-/** Returns the state with a `read` that throws if a number is not finite. */
-export function finiteOnly(state: HeldState, step: number): HeldState {
-  return {
-    ...state,
-    async read(parts) {
-      const values = await state.read(parts);
-      assertFinite(parts, values, step);
-      return values;
-    },
-  };
-}
-
 /**
  * Reads moments, and weights with their hash.
  *
@@ -192,15 +185,10 @@ function countReads(state: HeldState): { counted: HeldState; isRead: Promise<voi
   const shapes = [...state.shapes.model.values(), ...state.shapes.optimizer.values()];
   let left = shapes.reduce((sum, shape) => sum + elementCount(shape), 0);
   const { promise, resolve } = Promise.withResolvers<void>();
-  const counted: HeldState = {
-    ...state,
-    async read(parts) {
-      const values = await state.read(parts);
-      left -= values.length;
-      if (left === 0) resolve();
-      return values;
-    },
-  };
+  const counted = watchReads(state, ({ length }) => {
+    left -= length;
+    if (left === 0) resolve();
+  });
   return { counted, isRead: promise };
 }
 

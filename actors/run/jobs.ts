@@ -31,8 +31,9 @@ import type { TrainEvent } from "../options/train_events.ts";
 import type { RunOptions, TrainOptions } from "../options/train_options.ts";
 import { readOptions } from "../options/train_table.ts";
 import { pipelineCount } from "../pipeline/layout.ts";
+import { finiteOnly } from "../pipeline/worker.ts";
 import { RUN_FILES } from "../run_folder/metrics_file.ts";
-import { finiteOnly, readHashed } from "./checkpoint_writer.ts";
+import { readHashed } from "./checkpoint_writer.ts";
 import { DataWatch, isDataState, RunData } from "./data.ts";
 import { keptLora } from "./first_state.ts";
 import {

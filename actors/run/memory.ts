@@ -242,17 +242,6 @@ export function outputBytes(
   return outputs.reduce((sum, output) => sum + runs * bytesOf(output), 0);
 }
 
-/** Options that determine the memory of stages. */
-interface StateMemoryOptions
-  extends
-    Pick<EngineOptions, "schedule">,
-    Pick<RunOptions, "steps" | "snapshots" | "checkpoint" | "returnWeights"> {
-  readonly compiled: CompiledRun;
-  readonly runtime: RuntimeName;
-  /** Failures that the run outlives. */
-  readonly retries: number;
-}
-
 /** Pieces of a tensor in memory between its holder and the file: fetched, in transit, or checked. */
 const PIECES = 4;
 
@@ -263,7 +252,7 @@ const PIECES = 4;
  *
  * @param stepBytes of a step that is kept.
  */
-function planState(options: StateMemoryOptions, stepBytes: number) {
+function planState(options: RunMemoryOptions, stepBytes: number) {
   const { compiled: { model, stage }, checkpoint, schedule, runtime, retries, steps } = options;
   const shapes = stateShapes(model.parameters, { stage }), bytes = bytesOfState(shapes);
   const weights = bytesOfState({ model: shapes.model, optimizer: new Map() });
@@ -289,23 +278,22 @@ function planState(options: StateMemoryOptions, stepBytes: number) {
 
 /** Options that determine the memory of a run. */
 export interface RunMemoryOptions
-  extends RowOptions, StateMemoryOptions, Pick<EngineOptions, "replicas" | "coarsening"> {
+  extends
+    RowOptions,
+    Pick<EngineOptions, "schedule" | "replicas" | "coarsening">,
+    Pick<RunOptions, "steps" | "snapshots" | "checkpoint" | "returnWeights"> {
+  readonly compiled: CompiledRun;
+  readonly runtime: RuntimeName;
+  /** Failures that the run outlives. */
+  readonly retries: number;
   /** Isolation of each worker. */
   readonly isolation: PlaceName;
   /** True if a spare process waits for the next loss. */
   readonly hasSpare?: boolean;
 }
 
-/** An actor that holds nothing. */
-const NOTHING: ActorBytes = {
-  transient: 0,
-  sessions: 0,
-  messages: 0,
-  fields: 0,
-  sums: 0,
-  state: 0,
-  runtime: 0,
-};
+/** An actor without stages. */
+const NO_STAGES = { transient: 0, sessions: 0, messages: 0 };
 
 /** Plans the memory of a run in addition to its stages, and the total. */
 export function planRunMemory(options: RunMemoryOptions): RunMemory {
@@ -402,7 +390,7 @@ function planSupervisor(options: RunMemoryOptions): ActorBytes {
   const overhead = overheadBytes(taken, bytesOfFields(compiled).length);
   const { snapshot, state, keptSteps } = planState(options, stepBytes + overhead);
   return {
-    ...NOTHING,
+    ...NO_STAGES,
     // As taken, as sent, and those of steps that may be repeated.
     fields: 2 * stepBytes + keptSteps,
     sums: rowBytes(options),
@@ -419,7 +407,7 @@ function planSerial(options: RunMemoryOptions): RunMemory {
   const copies = copiesOf(schedule, replicas)[0]!.length;
   const planned = planMemory(model, { ...stage, backward: "whole", slots: halves });
   const supervisor = {
-    ...NOTHING,
+    ...NO_STAGES,
     ...planLibrary([model], { ...stage, backward: "whole" }, name),
     fields: replicas * schedule.microBatches * fieldBytes(compiled),
     // Gradients of a copy on the host, and the sum.

@@ -167,14 +167,8 @@ export function assertDevicesHold(run: PlacedRun): void {
   assertMachine(run);
 }
 
-/** A tensor of a run. */
-interface NamedTensor {
-  readonly name: string;
-  readonly byteLength: number;
-}
-
 /** Returns the largest tensor of a model: of a kernel, or of a trained parameter in F32. */
-function largestTensor({ model }: CompiledRun, name: DeviceName): NamedTensor {
+function largestTensor({ model }: CompiledRun, name: DeviceName) {
   const { programs, layers } = model;
   const values = programs.map(({ models, overwrites = [] }) =>
     [...Object.values(models), ...overwrites.map(({ model }) => model)].flatMap((one) =>
@@ -182,7 +176,7 @@ function largestTensor({ model }: CompiledRun, name: DeviceName): NamedTensor {
     )
   );
   const tensors = layers.flatMap(
-    ({ name: layer, prefix, program, slices = [program] }): NamedTensor[] => {
+    ({ name: layer, prefix, program, slices = [program] }) => {
       const trained = programs[program]!.parameters.filter(({ frozen }) => !frozen);
       const weights = trained.map(({ name, shape }) => {
         const byteLength = elementCount(shape) * DTYPE_BYTES.f32;

@@ -16,7 +16,8 @@ import {
 import { allSkipped, assertFiniteData, meanLoss } from "../gradients/commit.ts";
 import type { WorkerLost } from "../pipeline/protocol.ts";
 import type { StepRequest } from "../pipeline/step.ts";
-import { CheckpointWriter, finiteOnly, readHashed } from "./checkpoint_writer.ts";
+import { finiteOnly } from "../pipeline/worker.ts";
+import { CheckpointWriter, readHashed } from "./checkpoint_writer.ts";
 import type { RunData } from "./data.ts";
 import { computedOn } from "./devices.ts";
 import type { Engine } from "./engine.ts";

@@ -79,16 +79,16 @@ export class RunWriter implements Disposable {
   /** Starts or resumes the run, whose folder is locked and claimed. */
   async begin(plan: Plan): Promise<void> {
     const { directory, resume, announce } = this.run;
-    const isInPlace = goesOnIn(directory, { resume });
+    const isInPlace = goesOnIn(directory, { resume }), path = join(directory, RUN_FILES.metrics);
     checkRunFiles(this.run);
     const before = isInPlace ? readRecord(directory) : undefined;
     this.#record = recordOf(this.run, plan, before);
     try {
       // First, since it may be invalid.
-      if (isInPlace) this.#metrics = resumeMetrics(directory, resume!.step, announce);
-      else await removeFiles(directory);
+      if (!isInPlace) await removeFiles(directory);
+      else if (lstat(path)) this.#metrics = continueMetrics(path, resume!.step, announce);
       await this.#write();
-      this.#metrics ??= createMetrics(join(directory, RUN_FILES.metrics), announce);
+      this.#metrics ??= createMetrics(path, announce);
     } catch (cause) {
       if (cause instanceof SyntaxError) throw cause;
       const must = "its disk must be writable and have room";
@@ -173,15 +173,6 @@ async function removeFiles(directory: string): Promise<void> {
   for await (const { name } of Deno.readDir(directory)) {
     if (EVENT_FILE.test(name)) await Deno.remove(join(directory, name));
   }
-}
-
-function resumeMetrics(
-  directory: string,
-  afterStep: number,
-  announce: (line: string) => void,
-): MetricsFile | undefined {
-  const path = join(directory, RUN_FILES.metrics);
-  return lstat(path) && continueMetrics(path, afterStep, announce);
 }
 
 /** Makes the record of a run that starts, or resumes with the record `before`. */

@@ -92,18 +92,14 @@ export class CommitDecision {
   /** Copies that have not voted, by stage. */
   readonly #votesMissing: number[];
   readonly #reducing = new Set<number>();
-  readonly #squares = new Map<string, number>();
+  /** Sums of squares of the gradients that have been reported. */
+  readonly squares: Map<string, number> = new Map();
   #isSafe = true;
   #sumsMissing: number;
 
   constructor(private readonly options: DecisionOptions) {
     this.#votesMissing = [...options.copies];
     this.#sumsMissing = options.workers;
-  }
-
-  /** Sums of squares of the gradients that have been reported. */
-  get squares(): GradientSquares {
-    return this.#squares;
   }
 
   /** True if every copy has voted. */
@@ -119,7 +115,7 @@ export class CommitDecision {
 
   /** Takes the report of a worker that has the sums of all copies. */
   addSquares(squares: GradientSquares): void {
-    for (const [name, sum] of squares) this.#squares.set(name, sum);
+    for (const [name, sum] of squares) this.squares.set(name, sum);
     this.#sumsMissing--;
   }
 
@@ -139,7 +135,7 @@ export class CommitDecision {
     const { clip, waitsForSums } = this.options;
     if (!this.#isSafe || !isLossFinite) return { isCommitted: false };
     if ((clip !== undefined || waitsForSums) && this.#sumsMissing > 0) return undefined;
-    const factor = clipFactor(clip, this.#squares, lossScale);
+    const factor = clipFactor(clip, this.squares, lossScale);
     return { isCommitted: true, gradientScale: factor / lossScale };
   }
 }

@@ -110,9 +110,9 @@ export function join<A extends ValueArray>(parts: readonly A[]): A {
 /** Maps every array of values. */
 export function mapValues(
   passed: StageValues,
-  map: (array: ValueArray) => ValueArray,
+  map: (array: ValueArray, key: string) => ValueArray,
 ): StageValues {
-  const values = Object.entries(keyed(passed)).map(([key, array]) => [key, map(array)]);
+  const values = Object.entries(keyed(passed)).map(([key, array]) => [key, map(array, key)]);
   return stageValues(Object.fromEntries(values));
 }
 
@@ -124,9 +124,7 @@ export function joinPassed(
   const [first] = parts as [StageValues];
   if (parts.length === 1) return first;
   const all = parts.map(keyed);
-  return stageValues(
-    Object.fromEntries(Object.keys(all[0]!).map((key) => [key, join(all.map((one) => one[key]!))])),
-  );
+  return mapValues(first, (_, key) => join(all.map((one) => one[key]!)));
 }
 
 /** The input of an F or B. */

@@ -108,7 +108,6 @@ function supervisorHandlers(supervisor: Supervisor): Handlers<SupervisorMessage>
     SUPERVISOR_MESSAGES,
     {
       ...controlHandlers(supervisor),
-      ...verifyHandlers(supervisor),
       ...flowHandlers(supervisor),
       ...(isFlushed ? commitHandlers : drainHandlers)(supervisor),
       ...workerDownHandlers(supervisor),
@@ -457,13 +456,6 @@ function controlHandlers(supervisor: Supervisor): Partial<Handlers<SupervisorMes
       }
     },
     Written: ({ worker, outcome }) => supervisor.takeWritten!(worker, outcome),
-  };
-}
-
-/** The handlers of questions about results: digests of all copies, and the end of a worker. */
-function verifyHandlers(supervisor: Supervisor): Partial<Handlers<SupervisorMessage>> {
-  const { ctx, workers, replies } = supervisor;
-  return {
     Compare() {
       const reply = beginPause(supervisor, "a comparison");
       const alive = [...workers.keys()].filter((worker) => !supervisor.gone.has(worker));
@@ -472,7 +464,7 @@ function verifyHandlers(supervisor: Supervisor): Partial<Handlers<SupervisorMess
     },
     Digested: ({ worker, digests }) => supervisor.takeDigests!(worker, digests),
     Exclude({ worker, why }) {
-      replies.defer();
+      supervisor.replies.defer();
       supervisor.excluded = why;
       ctx.stop(workers[worker]!);
     },

@@ -38,8 +38,10 @@ export class CheckpointWriter {
   #writing: Promise<TrainEvent[]> | undefined;
   #isOver = false;
   #isRemoved = false;
-  #newest: WrittenCheckpoint | undefined;
-  #best: string | undefined;
+  /** The newest whole checkpoint. */
+  newest: WrittenCheckpoint | undefined;
+  /** Folder of the best checkpoint, if this writer has written one and it exists. */
+  best: string | undefined;
 
   /**
    * Prepares to write.
@@ -51,16 +53,6 @@ export class CheckpointWriter {
     private readonly announce: (line: string) => void,
     private readonly disk: Disk = Deno,
   ) {}
-
-  /** The newest whole checkpoint. */
-  get newest(): WrittenCheckpoint | undefined {
-    return this.#newest;
-  }
-
-  /** Folder of the best checkpoint, if this writer has written one and it exists. */
-  get best(): string | undefined {
-    return this.#best;
-  }
 
   /**
    * Begins a write, and returns when all tensors have been read. The last write must have ended.
@@ -115,7 +107,7 @@ export class CheckpointWriter {
     const events = await this.#replaceOld({ step, best }, writeAll);
     this.#writing = Promise.resolve(events);
     this.#isOver = true;
-    return this.#newest!.state;
+    return this.newest!.state;
   }
 
   /**
@@ -147,10 +139,10 @@ export class CheckpointWriter {
         `Cannot remove old checkpoints from ${directory}: ${message}; training continues`,
       );
     await removeUnfinished(directory, disk).catch(report);
-    const { path } = this.#newest = await write();
+    const { path } = this.newest = await write();
     this.#isRemoved = false;
     // The last best checkpoint is kept until `best.json` names another.
-    if (best) this.#best = await writeBest(directory, best, disk);
+    if (best) this.best = await writeBest(directory, best, disk);
     const kept = await readBest(directory, disk);
     await removeOld(directory, step, keep, disk, kept?.step).catch(report);
     const isBest = best?.step === step && { isBest: true } as const;

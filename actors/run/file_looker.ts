@@ -30,15 +30,12 @@ const WAIT_MS = 200;
 
 /** Makes a looker. */
 export const fileLooker: ActorFactory<undefined, Look> = (ctx) => ({
-  async Look({ files, directory }) {
-    ctx.reply(await ctx.external(() => problemWith(files, directory)));
+  async Look(message) {
+    ctx.reply(await ctx.external(() => problemWith(message)));
   },
 });
 
-async function problemWith(
-  files: readonly string[],
-  directory: string | undefined,
-): Promise<string | undefined> {
+async function problemWith({ files, directory }: Look): Promise<string | undefined> {
   for (let looks = 1;; looks++) {
     try {
       for (const path of files) checkInputFile(path);

@@ -12,7 +12,7 @@ import { createSystem } from "../transports/system.ts";
 import { type LaunchWatch, watchLaunch } from "../transports/mpi/launch_watch.ts";
 import { isFirstOfHost, JobRefusal, launchedRanks } from "../transports/mpi/library.ts";
 import { type Job, mpiTransport, openJob } from "../transports/mpi/transport.ts";
-import { FILE_LOOKER, type Look } from "./file_looker.ts";
+import { FILE_LOOKER } from "./file_looker.ts";
 
 import { type Facts, programFacts } from "./program_facts.ts";
 import type { MpiRunOptions } from "../options/train_options.ts";
@@ -66,15 +66,13 @@ const SPEECH_MS = 3000;
 export const letLeaderSpeak = (): Promise<void> => delay(SPEECH_MS);
 
 /** Joins the job, once. */
-const join = (options: MpiRunOptions, facts?: Facts): Promise<WatchedJob> =>
-  joined ??= joinWatched(options, facts);
-
-async function joinWatched(options: MpiRunOptions, asked: Facts = {}): Promise<WatchedJob> {
-  const watch = watchLaunch(launchedRanks()?.rank ?? 0), facts = { ...programFacts(), ...asked };
-  const job = await openJob({ ...options, facts });
-  watch?.tell("joined");
-  return { job, watch };
-}
+const join = (options: MpiRunOptions, asked: Facts = {}): Promise<WatchedJob> =>
+  joined ??= (async () => {
+    const watch = watchLaunch(launchedRanks()?.rank ?? 0), facts = { ...programFacts(), ...asked };
+    const job = await openJob({ ...options, facts });
+    watch?.tell("joined");
+    return { job, watch };
+  })();
 
 /** True if one of its ranks does not answer: MPI cannot be closed without it. */
 let isLost = false;
@@ -154,8 +152,17 @@ export async function checkShared({ state, checkpoint, mpi }: PreparedRun): Prom
   const token = folder && pathJoin(folder, `.shared-${crypto.randomUUID()}`);
   try {
     if (token) await Deno.writeFile(token, new Uint8Array(), { createNew: true });
-    const look = { files: token ? [...files, token] : files, directory: folder };
-    const problems = await lookFrom(ranks, mpi, look);
+    const look = {
+      type: "Look",
+      files: token ? [...files, token] : files,
+      directory: folder,
+    } as const;
+    const transport = await rankTransport(mpi, ranks);
+    await using system = createSystem({ transport });
+    const problems = await Promise.all(ranks.map((rank) => {
+      const place = { id: `looker-${rank}`, isolate: transport.name };
+      return system.ask(system.spawn(FILE_LOOKER, undefined, place), look, { timeoutMs: LOOK_MS });
+    }));
     const nth = problems.findIndex((problem) => problem !== undefined);
     if (nth < 0) return;
     const must = "every rank must see the files of rank 0, as in a folder that all hosts share";
@@ -164,21 +171,4 @@ export async function checkShared({ state, checkpoint, mpi }: PreparedRun): Prom
   } finally {
     if (token) await Deno.remove(token).catch(() => {});
   }
-}
-
-/** Returns the problem of each rank. */
-async function lookFrom(
-  ranks: readonly number[],
-  options: MpiRunOptions,
-  look: Pick<Look, "files" | "directory">,
-): Promise<(string | undefined)[]> {
-  const transport = await rankTransport(options, ranks);
-  await using system = createSystem({ transport });
-  const lookers = ranks.map((rank) =>
-    system.spawn(FILE_LOOKER, undefined, { id: `looker-${rank}`, isolate: transport.name })
-  );
-  const ask = { timeoutMs: LOOK_MS };
-  return await Promise.all(
-    lookers.map((looker) => system.ask(looker, { type: "Look", ...look }, ask)),
-  );
 }

@@ -191,11 +191,11 @@ class PipelineEngine implements Engine {
     const { schedule, stallMs } = options;
     this.ahead = UPDATE_POLICIES[schedule.updates].stepsAhead(schedule);
     this.#planner = new StepPlanner(options);
-    this.#verifier = options.verification && new Verifier({
-      copies: copiesOf(schedule, options.replicas),
-      exclude: (worker, why) => this.#exclude(worker, why),
-      onDoubt: options.onDoubt,
-    });
+    this.#verifier = options.verification && new Verifier(
+      copiesOf(schedule, options.replicas),
+      (worker, why) => this.#exclude(worker, why),
+      options.onDoubt,
+    );
     if (isReadable(options)) {
       this.held = heldByStages(
         options,
@@ -442,23 +442,23 @@ const WRONG_MAX = 2;
 /** Steps between two comparisons of weights and moments. */
 const COMPARE_EVERY = 4;
 
-/** Options of a {@linkcode Verifier}. */
-interface VerifierOptions {
-  /** For each stage, its copies. */
-  readonly copies: readonly (readonly StageCopy[])[];
-  /** Ends a worker, so that the run moves to the others; rejects. */
-  readonly exclude: (worker: number, why: string) => Promise<unknown>;
-  /** Receives a line for each repeated step. */
-  readonly onDoubt?: ((line: string) => void) | undefined;
-}
-
 /** Verifies the steps of an engine. */
 class Verifier {
   /** Wrong results in earlier steps, by worker. */
   #wrong = new Map<number, number>();
 
-  /** Begins without wrong results. */
-  constructor(private readonly options: VerifierOptions) {}
+  /**
+   * Begins without wrong results.
+   *
+   * @param copies for each stage, its copies.
+   * @param exclude ends a worker, so that the run moves to the others; rejects.
+   * @param onDoubt receives a line for each repeated step.
+   */
+  constructor(
+    private readonly copies: readonly (readonly StageCopy[])[],
+    private readonly exclude: (worker: number, why: string) => Promise<unknown>,
+    private readonly onDoubt: EngineOptions["onDoubt"],
+  ) {}
 
   /**
    * Takes a step until its results are not in doubt.
@@ -470,7 +470,7 @@ class Verifier {
     for (;;) {
       for (const [worker, count] of this.#wrong) {
         const why = `worker-${worker} is excluded: its results were wrong ${count} times`;
-        if (count >= WRONG_MAX) await this.options.exclude(worker, why);
+        if (count >= WRONG_MAX) await this.exclude(worker, why);
       }
       const outcome = await take(), doubts = doubtsOf(outcome);
       tries.push(outcome);
@@ -480,7 +480,7 @@ class Verifier {
       if (tries.length === TRIES_MAX) {
         throw new Error(`Cannot take ${what}, in ${TRIES_MAX} tries`);
       }
-      this.options.onDoubt?.(`${what}; the step is taken again`);
+      this.onDoubt?.(`${what}; the step is taken again`);
     }
   }
 
@@ -489,7 +489,7 @@ class Verifier {
     const counts = new Map(before), isRight = rightDigests(tries);
     for (const { digests = [], doubts = [] } of tries) {
       const wrong = digests.filter(({ stage, digest }) => isRight(stage, digest) === false)
-        .map(({ stage, rank }) => this.options.copies[stage]![rank]!.worker);
+        .map(({ stage, rank }) => this.copies[stage]![rank]!.worker);
       for (const worker of new Set([...wrong, ...doubts.flatMap(({ worker = [] }) => worker)])) {
         counts.set(worker, 1 + (counts.get(worker) ?? 0));
       }

@@ -5,6 +5,7 @@
  */
 
 import { createHash } from "node:crypto";
+import { readdirSync } from "node:fs";
 import { dirname, join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 import about from "../../deno.json" with { type: "json" };
@@ -38,19 +39,16 @@ function hashOfModules(): string | undefined {
   const about = new URL("../../deno.json", import.meta.url);
   if (about.protocol !== "file:") return undefined;
   const hash = createHash("sha256"), base = dirname(fileURLToPath(about));
-  for (const path of ROOMS.flatMap((room) => modulesBelow(join(base, room))).sort()) {
+  const below = (room: string) =>
+    readdirSync(join(base, room), { recursive: true, encoding: "utf8" }).map((one) =>
+      join(base, room, one)
+    );
+  for (const path of ROOMS.flatMap(below).filter((path) => path.endsWith(".ts")).sort()) {
     // With its name and its length, so that no two trees have one text.
     const text = Deno.readFileSync(path);
     hash.update(`${relative(base, path)} ${text.length}\n`).update(text);
   }
   return hash.digest("hex");
-}
-
-function modulesBelow(folder: string): string[] {
-  return [...Deno.readDirSync(folder)].flatMap(({ name, isDirectory }) => {
-    const path = join(folder, name);
-    return isDirectory ? modulesBelow(path) : name.endsWith(".ts") ? [path] : [];
-  });
 }
 
 function hashOfFile(module: string): string | undefined {

@@ -53,13 +53,10 @@ export const SNAPSHOT_STEPS = 10;
 export class WorkerLostError extends Error {
   /** Identifies the error across copies of the class. */
   override readonly name = "WorkerLostError";
-  /** The worker that failed first, and its failure. */
-  readonly lost: WorkerLost;
 
-  /** Makes an error with the message of the failure. */
-  constructor(lost: WorkerLost) {
+  /** @param lost the worker that failed first, and its failure. */
+  constructor(readonly lost: WorkerLost) {
     super(lost.message);
-    this.lost = lost;
   }
 }
 
@@ -138,11 +135,8 @@ export class Retries {
 /** By default, snapshots of larger states are on disk. */
 const MEMORY_BYTES = 2 ** 28;
 
-/** Takes snapshots of a run. */
-type Snapshots = MemorySnapshots | DiskSnapshots;
-
 /**
- * Opens the snapshots of a run.
+ * Opens the snapshots of a run on disk; undefined if they are in memory.
  *
  * @param asked their place. Default: memory, but disk for a large state if the program may write there.
  * @param directory the folder of checkpoints; without it, a temporary folder is used.
@@ -151,9 +145,9 @@ export function openSnapshots(
   asked: SnapshotPlace | undefined,
   directory: string | undefined,
   shapes: HeldState["shapes"],
-): Snapshots {
+): DiskSnapshots | undefined {
   const place = snapshotPlace(asked, directory, bytesOfState(shapes));
-  return place === "disk" ? new DiskSnapshots(directory) : new MemorySnapshots();
+  return place === "disk" ? new DiskSnapshots(directory) : undefined;
 }
 
 /**
@@ -186,29 +180,8 @@ function mayWrite(directory: string | undefined): boolean {
   );
 }
 
-/** Keeps one snapshot in memory, which the next one overwrites. */
-class MemorySnapshots {
-  /** Place of the snapshots. */
-  readonly place = "memory";
-  #last: StageState | undefined;
-
-  /**
-   * Takes a snapshot.
-   *
-   * @param mayOverwrite whether the last snapshot is not needed while this one is taken.
-   */
-  async take(state: HeldState, mayOverwrite: boolean): Promise<StateOf<TensorSource>> {
-    return this.#last = await gatherState(state, mayOverwrite ? this.#last : undefined);
-  }
-
-  /** Does nothing: the memory is freed with this object. */
-  close(): void {}
-}
-
 /** Keeps one snapshot in a folder. It survives the workers, not the machine, so it is not synced. */
 class DiskSnapshots {
-  /** Place of the snapshots. */
-  readonly place = "disk";
   #root: string | undefined;
   #last: string | undefined;
   #count = 0;
@@ -278,7 +251,7 @@ export interface RecoveryOptions extends RetryOptions {
   /** Shapes of all weights and moments. */
   readonly shapes: HeldState["shapes"];
   /** Takes snapshots. */
-  readonly snapshots: Snapshots;
+  readonly snapshots: DiskSnapshots | undefined;
   /** True if workers write checkpoints, which are then the only snapshots. */
   readonly isSharded?: boolean | undefined;
   /** Receives a line when the run continues after a failure. */
@@ -303,6 +276,8 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
   #base: StateOf<TensorSource> | undefined;
   /** A newer state, and the position of the step after it. */
   #snapshot: { readonly state: StateOf<TensorSource>; readonly at: number } | undefined;
+  /** The last snapshot in memory, which the next one overwrites. */
+  #memory: StageState | undefined;
   /** The current state, if it was gathered and no step has been taken since. */
   #newest: StageState | undefined;
   readonly #log = new StepLog();
@@ -312,7 +287,8 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
   #current: Promise<Engine>;
   /** The engine that must be closed. */
   #opened: Engine | undefined;
-  #ahead = 0;
+  /** Steps that should begin before the oldest one has ended. */
+  ahead = 0;
   /** The most workers: an excluded one does not come back. */
   #mostWorkers = Infinity;
 
@@ -338,17 +314,11 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
     options: RecoveryOptions,
   ): Promise<Recovery> {
     const recovery = new Recovery(open, options);
-    const { ahead } = await recovery.#outlive((engine) => engine);
-    recovery.#ahead = ahead;
-    if (ahead > 0 && !options.isSharded) {
+    ({ ahead: recovery.ahead } = await recovery.#outlive((engine) => engine));
+    if (recovery.ahead > 0 && !options.isSharded) {
       recovery.#log.limitBytes = Math.max(KEPT_BYTES, bytesOfState(options.shapes));
     }
     return recovery;
-  }
-
-  /** Steps that should begin before the oldest one has ended. */
-  get ahead(): number {
-    return this.#ahead;
   }
 
   /** Trains on the micro-batches of one step, and logs them until the next snapshot. */
@@ -369,7 +339,7 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
       log.dropBefore(this.#snapshot.at);
     }
     // Steps between two snapshots are kept in any case.
-    if (this.#ahead === 0 && !this.options.isSharded) {
+    if (this.ahead === 0 && !this.options.isSharded) {
       if (this.#isSnapshotDue()) await this.#takeSnapshot();
     } else if (log.isFull) this.#dropSteps();
     return outcome;
@@ -385,7 +355,7 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
     await this.#outlive((engine) => engine.drain());
     // The answers to the last step and to the drain may come together.
     await this.#logged;
-    if (this.#ahead === 0) return;
+    if (this.ahead === 0) return;
     this.#log.addDrain();
     if (!this.options.isSharded && this.options.retries > 0) await this.#takeSnapshot();
   }
@@ -421,7 +391,7 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
     this.#closing.abort();
     await this.#current.catch(() => {});
     await this.#closeOpened();
-    this.options.snapshots.close();
+    this.options.snapshots?.close();
   }
 
   async #closeOpened(isMoving = false): Promise<void> {
@@ -593,7 +563,8 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
     if (!this.#snapshot && !this.#isBaseThere()) return true;
     const steps = this.#log.end - (this.#snapshot?.at ?? this.#log.start);
     const isMuch = this.#log.isFull && this.#snapshot === undefined;
-    return steps >= (isMuch ? SNAPSHOT_STEPS : SNAPSHOT_EVERY[this.options.snapshots.place]);
+    return steps >=
+      (isMuch ? SNAPSHOT_STEPS : SNAPSHOT_EVERY[this.options.snapshots ? "disk" : "memory"]);
   }
 
   async #takeSnapshot(): Promise<void> {
@@ -601,11 +572,12 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
     await this.#whenDrained(async (engine) => {
       const at = this.#log.end;
       if (!engine.held) return void await this.#gather(engine);
+      if (snapshots) return this.#rebase(await snapshots.take(engine.held), at);
       const mayOverwrite = this.#isBaseThere();
       // A partly overwritten snapshot cannot be used for a restart.
-      if (snapshots.place === "memory" && mayOverwrite) this.#snapshot = undefined;
-      const state = await snapshots.take(engine.held, mayOverwrite);
-      if (snapshots.place === "disk") return this.#rebase(state, at);
+      if (mayOverwrite) this.#snapshot = undefined;
+      const state = await gatherState(engine.held, mayOverwrite ? this.#memory : undefined);
+      this.#memory = state;
       this.#snapshot = { state, at };
       if (!mayOverwrite) this.#base = undefined;
       this.#log.areLost = false;

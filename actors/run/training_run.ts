@@ -114,7 +114,8 @@ export class TrainingRun {
   /** When the run began, by `performance.now()`. */
   readonly began: number;
   readonly #writer: CheckpointWriter | undefined;
-  #progress: Progress;
+  /** The progress after the last step. */
+  progress: Progress;
   #usage: PeakUsage = { peakActivations: [], weightsHeld: [], memory: undefined };
 
   /** Makes a run at its first step. */
@@ -128,12 +129,7 @@ export class TrainingRun {
     const { checkpoint, announce, resume, lossScale } = prepared;
     this.began = began;
     this.#writer = checkpoint && new CheckpointWriter(checkpoint, announce);
-    this.#progress = firstProgress(resume, lossScale);
-  }
-
-  /** The progress after the last step. */
-  get progress(): Progress {
-    return this.#progress;
+    this.progress = firstProgress(resume, lossScale);
   }
 
   /** Bytes that each worker held in the last step, where they were counted. */
@@ -186,7 +182,7 @@ export class TrainingRun {
     if (evaluation?.atStart) yield await this.#evaluate(false);
     const turn = eventTurns();
     for await (const taken of pipelinedSteps(this.engine, this.#requests(), pausesAfter)) {
-      const events = this.#endStep(taken), { step } = this.#progress;
+      const events = this.#endStep(taken), { step } = this.progress;
       yield* this.#failed();
       yield* events;
       if (jobs) yield* jobs.ended((read) => this.engine.read(read));
@@ -212,7 +208,7 @@ export class TrainingRun {
       written = await writer.ended();
     }
     const event = this.#endEvent(await this.#lastWeights());
-    assertWritten(journal, this.#progress.step, this.newest);
+    assertWritten(journal, this.progress.step, this.newest);
     // The consumer of the weights needs memory.
     await this.engine.close();
     yield* this.#failed();
@@ -221,7 +217,7 @@ export class TrainingRun {
 
   /** Returns the failures since they were last asked for. */
   #failed(): TrainEvent[] {
-    const { step } = this.#progress;
+    const { step } = this.progress;
     return this.failures.splice(0).map((one) => ({ step, ...one }));
   }
 
@@ -229,10 +225,10 @@ export class TrainingRun {
   async *#requests(): AsyncGenerator<StepRequest, void> {
     const { steps, rate, signal, journal } = this.prepared;
     const mustEnd = () => signal?.aborted || journal?.ended.aborted || this.#isOutOfPatience();
-    for (let next = this.#progress.step + 1; next <= steps && !mustEnd(); next++) {
+    for (let next = this.progress.step + 1; next <= steps && !mustEnd(); next++) {
       const taken = await this.data.next();
       if (!taken) return;
-      const { step, update, lossScale } = this.#progress;
+      const { step, update, lossScale } = this.progress;
       const { jobs, microBatches } = "jobs" in taken
         ? taken
         : { jobs: undefined, microBatches: taken };
@@ -258,7 +254,7 @@ export class TrainingRun {
   #savesAfter(step: number): boolean {
     const { checkpoint, steps } = this.prepared, { every, keepBest } = checkpoint ?? {};
     const isDue = every !== undefined && step % every === 0;
-    return (isDue || keepBest === true && this.#progress.best?.step === step) && step < steps;
+    return (isDue || keepBest === true && this.progress.best?.step === step) && step < steps;
   }
 
   /**
@@ -267,13 +263,13 @@ export class TrainingRun {
    * @throws as {@linkcode stepEvent}.
    */
   #endStep(taken: TakenStep): Iterable<TrainEvent> {
-    const { step, lossScale } = this.#progress, { data, prepared } = this;
+    const { step, lossScale } = this.progress, { data, prepared } = this;
     const events = data instanceof Jobs
       ? data.steps(taken)
       : [stepEvent(prepared, step + 1, taken, lossScale)];
     const { request: { predictions }, outcome } = taken, { isCommitted: isTaken } = outcome;
     const { peakActivations, weights: weightsHeld, memory } = outcome;
-    this.#progress = nextProgress(this.#progress, { isTaken, predictions }, prepared.lossScale);
+    this.progress = nextProgress(this.progress, { isTaken, predictions }, prepared.lossScale);
     this.#usage = { peakActivations, weightsHeld, memory };
     return events;
   }
@@ -285,7 +281,7 @@ export class TrainingRun {
    * weights are not from this run, or were evaluated before.
    */
   async #evaluate(isCounted = true): Promise<TrainEvent> {
-    const batches = this.data.heldOut, { step } = this.#progress;
+    const batches = this.data.heldOut, { step } = this.progress;
     const predictions = countPredictions(this.prepared, batches);
     const outputs = await this.engine.evaluate(batches);
     const { losses, metrics } = measureSamples(outputs, this.prepared.metrics, predictions);
@@ -295,8 +291,8 @@ export class TrainingRun {
       assertFiniteData(this.prepared.model, batches, what, loss);
     }
     if (!isCounted || !this.#asksForBest()) return { type: "evaluation", step, loss, ...measured };
-    const best = nextBest(this.#progress.best, { step, loss });
-    this.#progress = { ...this.#progress, best };
+    const best = nextBest(this.progress.best, { step, loss });
+    this.progress = { ...this.progress, best };
     return { type: "evaluation", step, loss, ...measured, ...best && { best } };
   }
 
@@ -308,12 +304,12 @@ export class TrainingRun {
 
   #isOutOfPatience(): boolean {
     const { patience } = this.prepared.evaluation ?? {};
-    return patience !== undefined && (this.#progress.best?.since ?? 0) >= patience;
+    return patience !== undefined && (this.progress.best?.since ?? 0) >= patience;
   }
 
   /** Begins a checkpoint; shards are written to their end. The last checkpoint must have ended. */
   async #save(writer: CheckpointWriter): Promise<void> {
-    const progress = this.#progress, { step } = progress;
+    const progress = this.progress, { step } = progress;
     const { checkpoint, devices, lossScale, isSharded, stage } = this.prepared;
     const config = {
       ...checkpoint?.config,
@@ -341,7 +337,7 @@ export class TrainingRun {
     }
     const { returnsWeights } = this.prepared;
     return await this.engine.read(async (state) => {
-      const finite = finiteOnly(state, this.#progress.step);
+      const finite = finiteOnly(state, this.progress.step);
       const moments = namesOf(state, "optimizer"), names = namesOf(state, "model");
       const keptAs = (name: string) => returnsWeights ? name : undefined;
       const { hash, weights } = await readHashed(finite, { moments, weights: names }, keptAs);
@@ -350,23 +346,23 @@ export class TrainingRun {
   }
 
   #isStoppedEarly(): boolean {
-    return this.#isOutOfPatience() && this.#progress.step < this.prepared.steps;
+    return this.#isOutOfPatience() && this.progress.step < this.prepared.steps;
   }
 
   #isInterrupted(): boolean {
     const { signal, steps } = this.prepared;
-    return signal?.aborted === true && this.#progress.step < steps && !this.#isStoppedEarly();
+    return signal?.aborted === true && this.progress.step < steps && !this.#isStoppedEarly();
   }
 
   /** @throws {NonFiniteError} when all steps of the run were skipped, also those before a resume. */
   #assertTrained(): void {
-    const { step, update, lossScale } = this.#progress;
+    const { step, update, lossScale } = this.progress;
     if (step === 0 || update > 0 || this.#isInterrupted()) return;
     throw allSkipped(step, this.prepared.lossScale, lossScale);
   }
 
   #endEvent({ hash, weights }: LastWeights): TrainEvent {
-    const { devices, runtime, schedule } = this.prepared, { best, step } = this.#progress;
+    const { devices, runtime, schedule } = this.prepared, { best, step } = this.progress;
     const [choice] = devices, on = computedOn(devices);
     let read: ReadonlyMap<string, Float32Array> | undefined;
     return {

@@ -383,7 +383,8 @@ export async function writeModelFolder<Config extends DecoderConfig>(
     await writeJson(files, CONFIG_FILE, configJson(family, config, model));
     await writeJson(files, "generation_config.json", generation);
     for (const [name, bytes] of others) await files.write(name, [bytes]);
-    await writeWeights(files, joinSlices(weights, family.parameters(config), config), dtype);
+    const tensors = joinSlices(weights, family.parameters(config), config);
+    await writeWeights(files, "model.safetensors", tensors, dtype);
   }, signal);
 }
 
@@ -413,8 +414,14 @@ function joinSlices(
 /** Elements that are converted and written together. */
 const PIECE_ELEMENTS = 1 << 20;
 
-async function writeWeights(
+/**
+ * Writes tensors to a file of safetensors.
+ *
+ * @throws {RangeError} when a value is too large for the type.
+ */
+export async function writeWeights(
   files: NewFiles,
+  file: string,
   tensors: ReadonlyMap<string, JoinedTensor>,
   dtype: FloatDType,
 ): Promise<void> {
@@ -429,7 +436,7 @@ async function writeWeights(
       }
     }
   }
-  await files.write("model.safetensors", bytes());
+  await files.write(file, bytes());
 }
 
 function encoded(name: string, values: Float32Array, dtype: FloatDType): Uint8Array {

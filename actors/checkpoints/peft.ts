@@ -8,15 +8,13 @@
 import { join } from "node:path";
 import {
   checkInputFile,
-  encodeFloats,
-  layoutSafetensors,
   loraNames,
   type LoraOptions,
   loraScale,
   loraTargets,
 } from "../../kernels/internal.ts";
 import { BYTES_MAX } from "./format.ts";
-import { ConfigReader } from "./hugging_face.ts";
+import { ConfigReader, writeWeights } from "./hugging_face.ts";
 import { parseUnique } from "./markers.ts";
 import { type PlacedTensor, readTensor, type TensorSource } from "./tensors.ts";
 import { locateWeights, type NamedShape } from "./weights.ts";
@@ -158,21 +156,13 @@ export async function writeAdapter(
     target_modules: target,
     task_type: "CAUSAL_LM",
   };
-  const infos = parameters.map(({ name, shape }) =>
-    [PREFIX + name, { dtype: "F32", shape }] as const
+  const tensors = parameters.map(({ name, shape }) =>
+    [PREFIX + name, { shape, parts: [weights.get(name)!] }] as const
   );
-  const { header, names } = layoutSafetensors(new Map(infos), { format: "pt" });
-  function* bytes() {
-    yield header;
-    for (const name of names) {
-      const values = readTensor(weights.get(name.slice(PREFIX.length))!);
-      yield encodeFloats("F32", values);
-    }
-  }
   await write(path, async (files) => {
     const sorted = Object.entries(config).sort(([a], [b]) => a < b ? -1 : 1);
     await writeJson(files, CONFIG, Object.fromEntries(sorted));
-    await files.write(WEIGHTS, bytes());
+    await writeWeights(files, WEIGHTS, new Map(tensors), "F32");
   }, signal);
 }
 

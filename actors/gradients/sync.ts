@@ -64,19 +64,7 @@ export interface SyncedCopy {
   readonly stage: number;
   /** Its place in the copy order of the stage. */
   readonly rank: number;
-  readonly kernels: Pick<
-    Stage,
-    | "buckets"
-    | "rangeOf"
-    | "sums"
-    | "readGradients"
-    | "copyGradients"
-    | "writeGradients"
-    | "gradientSquares"
-    | "scan"
-    | "beginStep"
-    | "stepBucket"
-  >;
+  readonly kernels: Omit<Stage, "inFlight" | "gradients">;
 }
 
 /** The gradient of a tied parameter, in transit to another one of its tie. */

@@ -71,14 +71,11 @@ export function buddiesOf(
   });
 }
 
-/** A compiled model. */
-export interface LinkedModel {
-  readonly model: ModelProgram;
-  readonly halves: 1 | 2;
-}
-
 /** Returns the schedule with the skip edges of the model between its stages. */
-export function linkedSchedule(schedule: Schedule, { model, halves }: LinkedModel): Schedule {
+export function linkedSchedule(
+  schedule: Schedule,
+  { model, halves }: { readonly model: ModelProgram; readonly halves: 1 | 2 },
+): Schedule {
   const edges = skipEdges(model, startsOf(model, schedule.stages));
   if (edges.length === 0) return schedule;
   // The kernels run several times for each micro-batch, each time with separate values.

@@ -36,10 +36,8 @@ import type { ActorRef, Down, Failure, Handlers, Message } from "../runtime/mod.
 import type { LinkMessage } from "./links.ts";
 import type {
   Doubt,
-  LocalUpdates,
   MicroBatchShare,
   PolicyData,
-  StepDropout,
   StepOutcome,
   StepPlan,
   StepRequest,
@@ -47,9 +45,9 @@ import type {
 } from "./step.ts";
 
 /** For each state of an actor, the messages that it takes. */
-export type StateTable<S extends string, M extends Message> = Readonly<
-  Record<S, readonly M["type"][]>
->;
+export type StateTable<S extends string, M extends Message> = {
+  readonly [state in S]?: readonly M["type"][];
+};
 
 /** The beginning of every refusal, which is a bug of the sender or of the receiver. */
 export const REFUSAL = "Cannot handle";
@@ -95,14 +93,15 @@ export function guarded<M extends Message, S extends string>(
   over: readonly S[] = [],
   drop: (type: M["type"]) => void = () => {},
 ): Handlers<M> {
-  const states = Object.keys(table) as S[];
+  const statesOf = (type: M["type"]) =>
+    (Object.keys(table) as S[]).filter((one) => table[one]!.includes(type));
   const refuse = (type: M["type"]): never => {
-    const right = states.filter((one) => table[one].includes(type)).join(" or ") || "another one";
+    const right = statesOf(type).join(" or ") || "another one";
     const received = `it while ${state()}`;
     throw new Error(`${REFUSAL} ${type}: the ${who} must be ${right}, received ${received}`);
   };
   const entries = types.map((type) => {
-    const meaningful = new Set(states.filter((one) => table[one].includes(type)));
+    const meaningful = new Set(statesOf(type));
     const handle = handlers[type] as ((message: Message) => void | Promise<void>) | undefined;
     if (!handle && meaningful.size > 0) {
       throw new TypeError(`Cannot make a ${who}: ${type} must have a handler, received none`);
@@ -179,7 +178,7 @@ export type WorkerMessage =
    * Begins a step. Inputs that arrived earlier from faster workers have waited for it. Micro-batches
    * are counted from 0 since the pipe was empty.
    */
-  | {
+  | Pick<StepPlan, "updates" | "dropout"> & Pick<StepRequest, "jobs"> & {
     readonly type: "Begin";
     /** The number of steps tried; a step that is tried again has another round. */
     readonly round: number;
@@ -188,12 +187,6 @@ export type WorkerMessage =
     readonly policy?: PolicyData | undefined;
     /** For each micro-batch of the share, the factor of its loss. */
     readonly lossScales: readonly number[];
-    /** The updates that each stage makes by itself; absent with a flush. */
-    readonly updates?: LocalUpdates | undefined;
-    /** The key of its dropout; absent without dropout. */
-    readonly dropout?: StepDropout | undefined;
-    /** The parts of jobs; absent if the run has none. */
-    readonly jobs?: StepRequest["jobs"];
   }
   /** Brings a micro-batch to stage 0. Fields that later stages read travel with the activations. */
   | {

@@ -70,12 +70,10 @@ export const FLUSHED_SUPERVISOR: StateTable<SupervisorState, SupervisorMessage> 
   stepping: [...ALWAYS, ...FLOW, "GradientsReady", "Reduced"],
   deciding: [...ALWAYS, "Reduced"],
   ending: [...ALWAYS, "Reduced", "StepDone"],
-  draining: [],
   evaluating: [...ALWAYS, "Loss"],
   saving: [...ALWAYS, "Saved", "Digested", "Fetched", "Written"],
   freezing: [...ALWAYS, "Frozen"],
   frozen: [...ALWAYS, "Compare", "Digested", "Fetch", "Fetched"],
-  lost: [],
 };
 
 /** The states of a supervisor whose workers step their weights by themselves. */
@@ -83,14 +81,9 @@ export const UNFLUSHED_SUPERVISOR: StateTable<SupervisorState, SupervisorMessage
   starting: [...ALWAYS, "Start", "Ready"],
   idle: [...ALWAYS, "RunStep", "Drain", "Evaluate", "Save", "Fetch", "Write"],
   stepping: [...ALWAYS, ...FLOW, "RunStep", "StepDone", "Drain"],
-  deciding: [],
-  ending: [],
   draining: [...ALWAYS, ...FLOW, "StepDone", "Drained"],
   evaluating: [...ALWAYS, "Loss"],
   saving: [...ALWAYS, "Saved", "Fetched", "Written"],
-  freezing: [],
-  frozen: [],
-  lost: [],
 };
 
 /** All messages to the supervisor. */

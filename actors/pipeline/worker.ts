@@ -157,9 +157,7 @@ export const UNFLUSHED_WORKER: StateTable<WorkerState, WorkerMessage> = {
   connecting: [...ALWAYS, "Connect"],
   idle: [...ALWAYS, ...INPUTS, "Begin", "Save", "Fetch", "Write"],
   computing: [...ALWAYS, ...INPUTS, "Gradient", "Dispatch", "Begin", "Drain"],
-  reducing: [],
   committing: [...ALWAYS, ...INPUTS, "Gradient", "StepBucket", "Begin", "Drain"],
-  frozen: [],
 };
 
 /** All messages to a worker. */

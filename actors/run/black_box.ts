@@ -62,21 +62,11 @@ export interface BoxFacts {
   readonly stepBytes: number;
 }
 
-/** Offsets and sizes of the parts of a file. */
-export interface BoxLayout {
-  readonly path: string;
-  /** Records of a ring. */
-  readonly records: number;
-  /** The offset of the rings, and bytes of a slot. */
-  readonly ringsAt: number;
-  readonly slotBytes: number;
-  readonly workers: number;
-  /** Bytes of the file. */
-  readonly bytes: number;
-}
+/** Offsets and sizes of the parts of a file: of `records` in each ring, from `ringsAt` on, and slots. */
+type BoxLayout = ReturnType<typeof layOut>;
 
 /** Lays out a file of at most {@linkcode BOX_BYTES}. */
-export function layOut(path: string, facts: BoxFacts): BoxLayout {
+export function layOut(path: string, facts: BoxFacts) {
   const { workers, steps, stepBytes } = facts,
     actors = workers + 1,
     up = (bytes: number) => Math.ceil(bytes / PAGE) * PAGE;

@@ -158,22 +158,6 @@ const isTypedArray = (value: unknown): value is Int8Array =>
 const isCarried = (value: unknown) =>
   isTypedArray(value) || ["number", "string", "boolean", "bigint"].includes(typeof value);
 
-/** Options of the data of a run. */
-interface DataOptions {
-  /** Micro-batches of a step, all data-parallel replicas together. */
-  readonly microBatches: number;
-  /** Steps that are done. */
-  readonly done: number;
-  /** State of the data after them, in a checkpoint. */
-  readonly kept: DataState | undefined;
-  /** True if a smaller last step is left out. */
-  readonly dropLast: boolean;
-  /** Describes the problem of a micro-batch. */
-  readonly check: BatchCheck;
-  /** Reports micro-batches that do not come in time. */
-  readonly watch: DataWatch;
-}
-
 /** The data of a run. */
 export class RunData {
   /** Held-out micro-batches; copied, because they may share buffers with the data. */
@@ -195,16 +179,17 @@ export class RunData {
     private readonly prepared: PreparedRun,
     readonly watch: DataWatch = new DataWatch(prepared.announce),
   ) {
-    const { data, evaluation, resume, dropLast = false, model, halves, microBatches } = prepared;
+    const { data, evaluation, resume, model, halves, microBatches } = prepared;
     const { data: kept } = (resume?.config?.["progress"] ?? {}) as { readonly data?: DataState };
     const check = batchCheck(model, halves), done = resume?.step ?? 0;
     this.heldOut = (evaluation?.batches ?? []).map((batch, i) =>
       takeBatch(batch, `evaluation.batches[${i}]`, check)
     );
-    this.#steps = takeSteps(data, { microBatches, done, kept, dropLast, check, watch });
+    const dropped = done * microBatches;
+    this.#steps = takeSteps(prepared, dropped, kept, check, watch);
     this.#step = done;
     this.#state = kept;
-    const dropped = done * microBatches, when = `before step ${done + 1}`;
+    const when = `before step ${done + 1}`;
     if (isSource(data) || dropped < DROPPED_TOLD) return;
     prepared.announce(
       `The data has no from: ${dropped} micro-batches are made and dropped ${when}.`,
@@ -278,12 +263,19 @@ interface Step {
  * They are copied when they arrive and then checked. The data can reuse its buffers immediately,
  * while the copies wait for the rest of their step, are in flight, or are kept for a repeated step.
  *
+ * @param first number of the first micro-batch that is needed.
+ * @param kept state of the data there, in a checkpoint.
  * @throws {TypeError} with its number when the model cannot read a micro-batch.
  * @throws {Error} of the data, with the number of the requested micro-batch.
  */
-async function* takeSteps(data: Data, options: DataOptions): AsyncGenerator<Step, void> {
-  const { microBatches, done, dropLast, check, watch } = options, first = done * microBatches;
-  const { source, skipped, taken } = beginAt(data, options);
+async function* takeSteps(
+  { data, microBatches, dropLast }: PreparedRun,
+  first: number,
+  kept: DataState | undefined,
+  check: BatchCheck,
+  watch: DataWatch,
+): AsyncGenerator<Step, void> {
+  const { source, skipped, taken } = beginAt(data, first, kept);
   let number = first - skipped, batches: Batch[] = [];
   const place = () => [Math.floor(number / microBatches) + 1, number % microBatches] as const;
   const name = () => `micro-batch ${place()[1]} of step ${place()[0]}`;
@@ -311,8 +303,7 @@ async function* takeSteps(data: Data, options: DataOptions): AsyncGenerator<Step
 }
 
 /** Opens data at the first needed micro-batch; returns the numbers taken before and to skip. */
-function beginAt(data: Data, { microBatches, done, kept: known }: DataOptions) {
-  const first = done * microBatches;
+function beginAt(data: Data, first: number, known: DataState | undefined) {
   // An iterable continues from its current position.
   if (!isSource(data) || (first === 0 && isIterable(data))) {
     return { source: data as Batches, skipped: first, taken: first };

@@ -212,7 +212,11 @@ export function chooseSchedule(
     Choice,
 ) {
   const sizes = { workers, microBatches };
-  checkSameSize(scheduleOptions, sizes);
+  for (const name of ["workers", "microBatches"] as const) {
+    const size = scheduleOptions[name], isRight = size === undefined || size === sizes[name];
+    const right = `${sizes[name]}, as ${name} of the run, or left out`;
+    assertInput(isRight, "train", `scheduleOptions.${name} must be ${right}`, size);
+  }
   const { activationLimit, weightBacklog } = scheduleOptions;
   const reader = readerOf(asked), reads = (name: string) => reader.reads?.includes(name) ?? false;
   // Options that the schedule does not read belong to the policy.
@@ -240,19 +244,6 @@ export function chooseSchedule(
   assertTrainable(schedule);
   const scheduleDefinition = isDefinition(asked) ? asked : undefined;
   return { schedule, scheduleOptions: options, scheduleDefinition };
-}
-
-/** Refuses sizes of the schedule that are not those of the run. */
-function checkSameSize(
-  options: Partial<ScheduleOptions>,
-  sizes: Pick<ScheduleOptions, "workers" | "microBatches">,
-): void {
-  for (const name of ["workers", "microBatches"] as const) {
-    const size = options[name];
-    const right = `${sizes[name]}, as ${name} of the run, or left out`;
-    const isRight = size === undefined || size === sizes[name];
-    assertInput(isRight, "train", `scheduleOptions.${name} must be ${right}`, size);
-  }
 }
 
 /** Returns the definition that reads the schedule options; your own lists read none. */

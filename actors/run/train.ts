@@ -325,7 +325,7 @@ function keptData({ model, data }: DataOptions): Readonly<Record<string, unknown
 
 /** Returns the facts of a run of a script for its `run.json`. */
 function scriptFacts(options: RunOptions): RunFacts {
-  const { kind: optimizer = "adamw" } = options.optimizer ?? {};
+  const { kind: optimizer = "adamw" } = options.optimizer ?? {}, { mainModule = "a worker" } = Deno;
   return {
     flags: {
       ...valuesOfFlags(TRAIN, readOptions(options)),
@@ -333,15 +333,9 @@ function scriptFacts(options: RunOptions): RunFacts {
       ...options.jobs && { jobs: options.jobs.map(({ name }) => name) },
     },
     command: [],
-    script: scriptPath(),
+    script: mainModule.startsWith("file:") ? fileURLToPath(mainModule) : mainModule,
     data: { name: "script" },
   };
-}
-
-/** Returns the path of the program, or its URL if it is not a file. */
-function scriptPath(): string {
-  const { mainModule = "a worker" } = Deno;
-  return mainModule.startsWith("file:") ? fileURLToPath(mainModule) : mainModule;
 }
 
 /** Returns the values of options by the names of their flags, without paths. */

@@ -8,7 +8,7 @@
  * @module
  */
 
-import type { Plan, TrainEvent } from "../options/train_events.ts";
+import type { CoreShare, Plan, TrainEvent } from "../options/train_events.ts";
 import { builtin, refusal } from "../../kernels/internal.ts";
 import { isAt } from "../checkpoints/lock.ts";
 import type { Metrics } from "../options/train_options.ts";
@@ -219,7 +219,8 @@ export const EVENT_PREFIX = "events.out.tfevents";
 export const EVENT_FILE = new RegExp(`^${RegExp.escape(EVENT_PREFIX)}\\.\\d+\\.troupe\\.\\d+$`);
 
 /** Machine and versions of a run. */
-export interface RunEnvironment {
+export interface RunEnvironment
+  extends Pick<CoreShare, "cores" | "threads">, Pick<Plan, "device" | "adapter" | "matrix"> {
   /** Version of Troupe. */
   readonly troupe: string;
   /** Version of Deno. */
@@ -230,15 +231,6 @@ export interface RunEnvironment {
   readonly os: string;
   /** `Deno.build.arch`. */
   readonly arch: string;
-  /** Cores available to the program. */
-  readonly cores: number;
-  /** Threads of an operation in each worker. */
-  readonly threads: number;
-  readonly device: string;
-  /** Names of the GPU adapters. */
-  readonly adapter?: string;
-  /** The library of products in BF16, with its version. */
-  readonly matrix?: string;
 }
 
 /** A start or resumption of a run. */

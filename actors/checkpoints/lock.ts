@@ -184,16 +184,20 @@ function holderOf(file: Deno.FsFile): string {
 /** Returns the name of the machine, or "localhost" without the permission to read it. */
 const hostname = (): string => resultOr(() => Deno.hostname(), "localhost");
 
-/** Returns the information of a path without following links; undefined if it does not exist. */
-export function lstat(path: string): Deno.FileInfo | undefined {
+/** Returns what is read from a path, or another value if the path does not exist. */
+export function unlessMissing<T, O>(read: () => T, otherwise: O): T | O {
   try {
-    return Deno.lstatSync(path);
+    return read();
   } catch (error) {
     const { NotFound, NotADirectory } = Deno.errors;
-    if (error instanceof NotFound || error instanceof NotADirectory) return undefined;
+    if (error instanceof NotFound || error instanceof NotADirectory) return otherwise;
     throw error;
   }
 }
+
+/** Returns the information of a path without following links; undefined if it does not exist. */
+export const lstat = (path: string): Deno.FileInfo | undefined =>
+  unlessMissing(() => Deno.lstatSync(path), undefined);
 
 /** Returns the missing folders of a path, the highest first. */
 function missingFolders(directory: string): string[] {

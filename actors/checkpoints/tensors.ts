@@ -423,7 +423,11 @@ export async function readFloats(file: SafetensorsFile, path: string): Promise<F
     return new Uint8Array(bytes);
   });
   return {
-    values: new Map([...tensors].map(([name, { data }]) => [name, floatsOf(data)])),
+    values: new Map(
+      [...tensors].map((
+        [name, { data }],
+      ) => [name, new Float32Array(data.buffer, data.byteOffset, data.byteLength / 4)]),
+    ),
     shapes: new Map([...tensors].map(([name, { shape }]) => [name, shape])),
   };
 }
@@ -497,9 +501,6 @@ export function wrongDType(path: string, name: string, right: string, dtype: str
   const must = `tensor ${JSON.stringify(name)} must have dtype ${right}`;
   return refusal(`read ${path}`, must, `${dtype}; convert the file to F32`, TypeError);
 }
-
-const floatsOf = (data: Uint8Array): Float32Array =>
-  new Float32Array(data.buffer, data.byteOffset, data.byteLength / 4);
 
 /** Contents of a tensor file: weights or moments. */
 export type FileKind = "model" | "optimizer";

@@ -252,19 +252,12 @@ export function ringExchanges(rank: number, size: number): RankExchanges {
     const first = (index + size) % size;
     return { first, end: first + 1 };
   };
-  const exchanges: Exchange[] = [];
-  for (let round = 0; round < size - 1; round++) {
-    exchanges.push(
-      { kind: "send", phase: "scatter", to, ...slice(rank - round) },
-      { kind: "sum", phase: "scatter", from: [before], ...slice(rank - round - 1) },
-    );
-  }
-  for (let round = 0; round < size - 1; round++) {
-    exchanges.push(
-      { kind: "send", phase: "gather", to, ...slice(rank + 1 - round) },
-      { kind: "copy", phase: "gather", from: [before], ...slice(rank - round) },
-    );
-  }
+  const around = (first: number, phase: ReducePhase, kind: "sum" | "copy") =>
+    Array.from({ length: size - 1 }, (_, round) => first - round).flatMap((own): Exchange[] => [
+      { kind: "send", phase, to, ...slice(own) },
+      { kind, phase, from: [before], ...slice(own - 1) },
+    ]);
+  const exchanges = [...around(rank, "scatter", "sum"), ...around(rank + 1, "gather", "copy")];
   return { slices: size, exchanges };
 }
 

@@ -263,7 +263,7 @@ class ChunkReduction {
       const exchange = exchanges[this.#done]!;
       const work = exchange.kind === "send"
         ? this.#send(exchange, exchange.to, values)
-        : this.#hasArrived(exchange, exchange.from)
+        : exchange.from.every((rank) => this.#arrived.has(this.#title(exchange, rank)))
         ? this.#take(exchange, exchange.kind, exchange.from, values)
         : "waits";
       if (work === "waits") return;
@@ -280,10 +280,6 @@ class ChunkReduction {
     await work;
     this.#isBusy = false;
     await this.#advance();
-  }
-
-  #hasArrived(exchange: Exchange, from: readonly number[]): boolean {
-    return from.every((rank) => this.#arrived.has(this.#title(exchange, rank)));
   }
 
   #send(exchange: Exchange, to: number, values: ChunkValues): Promise<void> | void {

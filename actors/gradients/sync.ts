@@ -166,12 +166,6 @@ class CopySync {
     for (const chunk of this.#chunks.keys()) this.offerChunk(chunk);
   }
 
-  /** Returns the digest of all sums. */
-  async digest(): Promise<CopyDigest> {
-    const { stage, rank, kernels } = this.copy;
-    return { stage, rank, digest: await digestOfStage(kernels, "gradients") };
-  }
-
   /** Sums of squares of the gradients, each tied parameter once. */
   async squares() {
     const aliases = new Set(this.ties.filter(({ place }) => place > 0).map(({ name }) => name));
@@ -418,7 +412,9 @@ export class GradientSync {
         this.ports.sendMirror(stage, sums);
       }
     }
-    if (digests && rank < size) this.#digests.push(await one.digest());
+    if (digests && rank < size) {
+      this.#digests.push({ stage, rank, digest: await digestOfStage(kernels, "gradients") });
+    }
     if (--this.#copiesMissing === 0) this.ports.reduced(this.#squares, this.#digests);
   }
 }

@@ -93,7 +93,9 @@ async function forward(worker: Worker, copy: OpenCopy, action: Action, age: numb
   const given = { input: tensor, fields, into, age, dropout };
   const { output, isLoss } = await copies.forward(copy, action, given);
   measure(worker);
-  if (runsAgain(worker, round, action)) {
+  // Another micro-batch of a stage runs again in each step.
+  const { mode, every = 1 } = worker.init.verification ?? {};
+  if (mode === "actions" && !part && (round + stage + microBatch) % every === 0) {
     const first = digestOfValues(output);
     copies.drop(copy, microBatch);
     const again = await copies.forward(copy, action, given);
@@ -109,16 +111,6 @@ async function forward(worker: Worker, copy: OpenCopy, action: Action, age: numb
   // A black box names the first message with a value that is not finite, so such a loss does not wait.
   if (losses.every(Number.isFinite)) worker.unsent.push(loss);
   else send(worker, loss);
-}
-
-/** Returns whether a forward runs again: another micro-batch of a stage in each step. */
-function runsAgain(
-  { init: { verification } }: Worker,
-  round: number,
-  { stage, microBatch, part }: Action,
-): boolean {
-  if (verification?.mode !== "actions" || part) return false;
-  return (round + stage + microBatch) % verification.every === 0;
 }
 
 async function backward(worker: Worker, copy: OpenCopy, action: Action): Promise<void> {

@@ -7,7 +7,7 @@
  * @module
  */
 
-import type { ModelProgram, StageSkip, StageValues, ValueArray } from "../../kernels/mod.ts";
+import type { ModelProgram, StageProgram, StageValues, ValueArray } from "../../kernels/mod.ts";
 import { isSkip, keyed, skipEdges, stageValues, startsOf } from "../../kernels/internal.ts";
 import type { PlacedStage, Schedule } from "../../schedules/mod.ts";
 import { withEdges } from "../../schedules/internal.ts";
@@ -85,10 +85,7 @@ export function linkedSchedule(
 }
 
 /** A stage in the chain, with the values that cross its border by name. */
-interface RoutedStage {
-  readonly stage: number;
-  readonly skips?: readonly StageSkip[];
-}
+type RoutedStage = Pick<StageCopy, "stage"> & Pick<StageProgram, "skips">;
 
 /** The number of stages that send inputs to the forward of a stage, one message each. */
 export function sourceCount({ stage, skips = [] }: RoutedStage): number {

@@ -299,11 +299,7 @@ export type SupervisorMessage =
     readonly step: number;
   }
   /** Brings the digests of the weights and moments of a worker. */
-  | {
-    readonly type: "Digested";
-    readonly worker: number;
-    readonly digests: readonly CopyDigest[];
-  }
+  | { readonly type: "Digested"; readonly worker: number; readonly digests: readonly CopyDigest[] }
   /** Reports a survivor whose state no longer changes. */
   | { readonly type: "Frozen"; readonly worker: number }
   /** Reports a worker that knows the others and has compiled its stages. */

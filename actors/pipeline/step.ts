@@ -349,10 +349,9 @@ export function dropoutOf(
  * by at most 1.
  */
 export function shareStep(
-  { schedule, scheduleOptions, scheduleDefinition, replicas, hosted }: Omit<
-    PlanOptions,
-    "predictionsOf" | "model" | "seed"
-  >,
+  { schedule, scheduleOptions, scheduleDefinition, replicas, hosted }:
+    & Omit<HostedRun, "layout">
+    & Pick<PlanOptions, "hosted">,
   count: number,
 ): StepShares {
   if (hosted) return hostShares(hosted, count).shares;

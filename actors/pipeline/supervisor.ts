@@ -9,14 +9,7 @@
 import type { Batch } from "../../kernels/mod.ts";
 import { joinStates, moved } from "./stage_copies.ts";
 import { areFinite, jobScales, unequalCopies } from "../gradients/commit.ts";
-import type {
-  ActorFactory,
-  ActorRef,
-  ActorSpec,
-  Context,
-  Handlers,
-  Reply,
-} from "../runtime/mod.ts";
+import type { ActorFactory, ActorSpec, Handlers, Reply } from "../runtime/mod.ts";
 import {
   guarded,
   type StateTable,
@@ -137,7 +130,15 @@ export const pipelineSupervisor: ActorFactory<SupervisorInit, SupervisorMessage>
   ctx,
   init,
 ): Handlers<SupervisorMessage> => {
-  const workers = init.spawned ?? spawnWorkers(ctx, init);
+  const workers = init.spawned ??
+    init.workers.map((worker) =>
+      ctx.spawn<WorkerInit, WorkerMessage>(init.worker ?? WORKER, worker, {
+        id: `worker-${worker.worker}`,
+        isolate: init.isolate,
+        ...init.heapLimitMb && { memoryLimitMb: init.heapLimitMb },
+        capacity: mailboxBound(worker, init),
+      })
+    );
   // Initial weights are not needed any more.
   const kept = { ...init, workers: init.workers.map(withoutStates) };
   const supervisor = new Supervisor(ctx, kept, workers);
@@ -151,21 +152,6 @@ export const pipelineSupervisor: ActorFactory<SupervisorInit, SupervisorMessage>
   }));
   return supervisorHandlers(supervisor);
 };
-
-function spawnWorkers(
-  ctx: Context<SupervisorMessage>,
-  init: SupervisorInit,
-): ActorRef<WorkerMessage>[] {
-  const made = init.worker ?? WORKER;
-  return init.workers.map((worker) =>
-    ctx.spawn<WorkerInit, WorkerMessage>(made, worker, {
-      id: `worker-${worker.worker}`,
-      isolate: init.isolate,
-      ...init.heapLimitMb && { memoryLimitMb: init.heapLimitMb },
-      capacity: mailboxBound(worker, init),
-    })
-  );
-}
 
 /** The handlers of the end of steps with a flush. */
 function commitHandlers(supervisor: Supervisor): Partial<Handlers<SupervisorMessage>> {

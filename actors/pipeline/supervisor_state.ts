@@ -348,16 +348,6 @@ export type SupervisorState =
   | "frozen"
   | "lost";
 
-/** For each data-parallel replica, counts of micro-batches since the pipe was empty. */
-interface Flow {
-  /** Micro-batches of all requested steps. */
-  readonly known: number[];
-  /** Micro-batches that have entered. */
-  readonly injected: number[];
-  /** Micro-batches that have left. */
-  readonly credited: number[];
-}
-
 /** The state of the supervisor. */
 export class Supervisor {
   readonly replies: PendingReplies;
@@ -373,7 +363,7 @@ export class Supervisor {
   round = 0;
   /** The steps in progress, the oldest first: one, or without flushes any number. */
   steps: StepRecord[] = [];
-  flow: Flow;
+  flow: ReturnType<typeof emptyFlow>;
   /** The receivers of the answers of workers to the current question. */
   takeReady?: Take<undefined>;
   takeState?: Take<StageState>;
@@ -399,8 +389,11 @@ export class Supervisor {
   }
 }
 
-/** Returns the counts of an empty pipe. */
-export function emptyFlow({ workers }: SupervisorInit): Flow {
+/**
+ * Returns counts of the micro-batches since the pipe was empty, for each data-parallel replica: of all
+ * requested steps, of those that have entered, and of those that have left.
+ */
+export function emptyFlow({ workers }: SupervisorInit) {
   const zeros = () => new Array<number>(workers.at(-1)!.replica + 1).fill(0);
   return { known: zeros(), injected: zeros(), credited: zeros() };
 }

@@ -16,6 +16,7 @@ import {
   refusal,
 } from "../../kernels/internal.ts";
 import { jsonOf } from "../checkpoints/format.ts";
+import type { StepRequest } from "../pipeline/step.ts";
 import type { PreparedRun } from "./events.ts";
 
 /** State of the data after some micro-batches. */
@@ -223,7 +224,7 @@ export class RunData {
    *
    * @throws {RangeError} when the data has ended; otherwise as {@linkcode takeSteps}.
    */
-  async next(): Promise<readonly Batch[] | undefined> {
+  async next(): Promise<Pick<StepRequest, "microBatches" | "jobs"> | undefined> {
     this.#step++;
     const taken = await (this.#drawn ?? this.#draw());
     this.#drawn = undefined;
@@ -235,7 +236,7 @@ export class RunData {
     // A step that is left out does not change the state of the data.
     if (taken.value.batches.length === 0) return undefined;
     this.#state = taken.value.state;
-    return taken.value.batches;
+    return { microBatches: taken.value.batches };
   }
 
   /** Closes the iterator, once. */

@@ -42,10 +42,9 @@ export function shareCores(
 function workersHere(runtime: RuntimeName, workers: number, mpi: RunOptions["mpi"]): number {
   if (runtime === "serial") return 1;
   if (runtime !== "mpi") return workers;
-  const { sharing = workers } = launchedRanks() ?? {}, map = mpi?.map;
-  const held = new Map<number, number>();
-  for (const rank of map ?? []) held.set(rank, (held.get(rank) ?? 0) + 1);
-  return Math.min(workers, sharing * Math.max(1, ...held.values()));
+  const { sharing = workers } = launchedRanks() ?? {};
+  const held = Map.groupBy(mpi?.map ?? [], (rank) => rank).values().map(({ length }) => length);
+  return Math.min(workers, sharing * Math.max(1, ...held));
 }
 
 /** The devices of a run, which workers use in turn. */

@@ -197,9 +197,8 @@ export function shardOrders(
   const known = new Map(model.parameters.map((parameter) => [parameter.name, parameter]));
   const held = new Map<number, Map<string, number>>();
   for (const [stage, program] of cutIntoStages(model, schedule.stages).entries()) {
-    const worker = owners[stage]!, stages = held.get(worker) ?? new Map<string, number>();
+    const stages = held.getOrInsertComputed(owners[stage]!, () => new Map());
     for (const name of parameterNames(program)) if (known.has(name)) stages.set(name, stage);
-    held.set(worker, stages);
   }
   return Array.from(held, ([worker, stages], i) => {
     const shapes = stateShapes([...stages.keys()].map((name) => known.get(name)!), options);
@@ -338,13 +337,10 @@ export function workerInits(
 }
 
 /** Returns the names of the fields that stages read. */
-const fieldsOf = (stages: readonly StageProgram[]): string[] => [
-  ...new Set(
-    stages.flatMap(({ programs }) =>
-      programs.flatMap(({ fields }) => fields.map(({ name }) => name))
-    ),
-  ),
-];
+const fieldsOf = (stages: readonly StageProgram[]): string[] => {
+  const fields = stages.flatMap(({ programs }) => programs.flatMap(({ fields }) => fields));
+  return [...new Set(fields.map(({ name }) => name))];
+};
 
 /** Options that decide the place of gradient sums. */
 export type RowOptions = Pick<

@@ -31,6 +31,7 @@ import type { TrainEvent } from "../options/train_events.ts";
 import type { RunOptions, TrainOptions } from "../options/train_options.ts";
 import { readOptions } from "../options/train_table.ts";
 import { pipelineCount } from "../pipeline/layout.ts";
+import type { StepRequest } from "../pipeline/step.ts";
 import { finiteOnly } from "../pipeline/worker.ts";
 import { RUN_FILES } from "../run_folder/metrics_file.ts";
 import { readHashed } from "./checkpoint_writer.ts";
@@ -258,9 +259,7 @@ export class Jobs {
    * Returns the micro-batches of the next step in which a job runs, and the parts of the jobs; undefined
    * after the last one.
    */
-  async next(): Promise<
-    { readonly microBatches: readonly Batch[]; readonly jobs: readonly JobShare[] } | undefined
-  > {
+  async next(): Promise<Pick<StepRequest, "microBatches" | "jobs"> | undefined> {
     const microBatches: Batch[] = [], jobs: JobShare[] = [];
     while (jobs.length === 0) {
       const step = ++this.#step;
@@ -280,7 +279,7 @@ export class Jobs {
   async #draw(one: RunningJob) {
     const { job: { name, rate, seed }, step } = one, update = step + 1;
     try {
-      const batches = await one.data.next();
+      const { microBatches: batches } = await one.data.next() ?? {};
       if (batches) {
         const predictions = countPredictions(this.prepared, batches);
         const learningRate = rate(update), dropout = { seed, step: update };

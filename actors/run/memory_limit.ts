@@ -32,12 +32,15 @@ interface Change {
   readonly schedule?: Schedule;
 }
 
-/** A run that is too large. */
+/** A run, where its actors are. */
 interface LargeRun {
   readonly options: CompileOptions;
   readonly schedule: Schedule;
   readonly compiled: CompiledRun;
   readonly devices: RunDevices;
+  readonly runtime: RuntimeName;
+  /** Data-parallel replicas. */
+  readonly replicas: number;
 }
 
 const RECOMPUTE_CHEAP: Change = { flags: "--recompute cheap", options: { recompute: "cheap" } };
@@ -146,23 +149,19 @@ function assertFits(run: LargeRun, limits: Limit, changes: (run: LargeRun) => Ch
   throw refusal(cannot, must, `${received(mebibytes(bytes))}; ${advice}`);
 }
 
-/** A run, where its actors are. */
-interface PlacedRun extends LargeRun {
-  readonly runtime: RuntimeName;
-  /** Data-parallel replicas. */
-  readonly replicas: number;
-}
-
 /**
  * Refuses a run that its devices cannot hold.
  *
  * @throws {RangeError} with the excess, its place, and options that would fit.
  */
-export function assertDevicesHold(run: PlacedRun): void {
+export function assertDevicesHold(run: LargeRun): void {
   assertTensors(run);
   // A serial run holds each stage once, independent of the workers of its schedule.
   if (run.runtime !== "serial") {
-    for (const [device, workers] of workersByDevice(run)) assertAdapter(run, device, workers);
+    const { devices, replicas, schedule } = run;
+    const all = Array.from({ length: replicas * schedule.workers }, (_, worker) => worker);
+    const byDevice = Map.groupBy(all, (worker) => devices[worker % devices.length]!);
+    for (const [device, workers] of byDevice) assertAdapter(run, device, workers);
   }
   assertMachine(run);
 }
@@ -194,7 +193,7 @@ function largestTensor({ model }: CompiledRun, name: DeviceName) {
   return tensors.reduce((most, one) => one.byteLength > most.byteLength ? one : most);
 }
 
-function assertTensors(run: PlacedRun): void {
+function assertTensors(run: LargeRun): void {
   const { devices, compiled } = run, { name } = devices[0];
   const { where, tensorBytes } = devices.map(deviceLimits)
     .reduce((least, one) => one.tensorBytes < least.tensorBytes ? one : least);
@@ -210,13 +209,7 @@ function assertTensors(run: PlacedRun): void {
   }, changesOfTensors);
 }
 
-/** The workers of each device, those of all replicas. */
-function workersByDevice({ devices, replicas, schedule }: PlacedRun): Map<DeviceChoice, number[]> {
-  const workers = Array.from({ length: replicas * schedule.workers }, (_, worker) => worker);
-  return Map.groupBy(workers, (worker) => devices[worker % devices.length]!);
-}
-
-function assertAdapter(run: PlacedRun, device: DeviceChoice, workers: readonly number[]): void {
+function assertAdapter(run: LargeRun, device: DeviceChoice, workers: readonly number[]): void {
   const { where, memoryBytes: limit } = deviceLimits(device), { schedule } = run;
   const who = workers.length === 1 ? `worker ${workers[0]}` : `workers ${workers.join(", ")}`;
   assertFits(run, {
@@ -231,7 +224,7 @@ function assertAdapter(run: PlacedRun, device: DeviceChoice, workers: readonly n
 }
 
 /** Refuses a run larger than this machine's memory, except GPU memory. */
-function assertMachine({ devices, replicas, runtime, schedule, compiled }: PlacedRun): void {
+function assertMachine({ devices, replicas, runtime, schedule, compiled }: LargeRun): void {
   let bytes = 0;
   for (let worker = 0; worker < replicas * schedule.workers; worker++) {
     const { device, host } = compiled.memory[worker % schedule.workers]!;

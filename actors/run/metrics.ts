@@ -106,12 +106,8 @@ export function openTrainTelemetry(): ((metrics: Metrics) => void) | undefined {
   const meter = openMeter(), gauges = new Map<string, Gauge>();
   if (!meter) return undefined;
   return (metrics) => {
-    for (
-      const { name, value, unit, worker } of [
-        { name: "step", value: metrics.step },
-        ...scalarsOf(metrics),
-      ]
-    ) {
+    const scalars: Scalar[] = [{ name: "step", value: metrics.step }, ...scalarsOf(metrics)];
+    for (const { name, value, unit, worker } of scalars) {
       const full = `troupe.train.${name.replaceAll("/", ".")}`;
       const create = () => meter.createGauge(full, { ...unit && { unit } });
       const gauge = gauges.getOrInsertComputed(full, create);

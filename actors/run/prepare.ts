@@ -5,7 +5,6 @@
  */
 
 import { assertInput } from "../../kernels/internal.ts";
-import type { DeviceName } from "../../kernels/mod.ts";
 import {
   assertValid,
   createSchedule,
@@ -327,7 +326,11 @@ export async function prepareRun(options: RunOptions): Promise<PreparedRun> {
       : firstState(model, checked, workersRead));
   const { checkpoint, journal } = await openOutputs({ ...filled, isolation });
   const isRanked = runtime === "mpi" && !options.system;
-  const mpi = isRanked ? rankedRun(options, workers, device.name) : undefined;
+  const ranks = isRanked ? rankMap(options.mpi ?? {}, workers) : undefined;
+  if (ranks) assertRanksHold(ranks, device.name);
+  // With a journal, messages carry all weights to rank 0.
+  const gather = options.mpi?.gather || options.journal !== undefined;
+  const mpi = ranks && { ...options.mpi, gather, ranks };
   return {
     ...filled,
     ...chosen,
@@ -359,17 +362,6 @@ export async function prepareRun(options: RunOptions): Promise<PreparedRun> {
     freezes,
     verification,
   };
-}
-
-/** Returns the ranks of a run. With a journal, messages carry all weights to rank 0. */
-function rankedRun(
-  { mpi = {}, journal }: RunOptions,
-  workers: number,
-  device: DeviceName,
-): PreparedRun["mpi"] {
-  const ranks = rankMap(mpi, workers);
-  assertRanksHold(ranks, device);
-  return { ...mpi, gather: mpi.gather || journal !== undefined, ranks };
 }
 
 /** Compiles the model for its schedule, if these options can serve both. */

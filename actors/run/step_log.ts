@@ -41,10 +41,7 @@ export class StepLog {
 
   /** Adds a step. */
   add(request: StepRequest): void {
-    if (this.areLost) {
-      this.#dropped++;
-      return;
-    }
+    if (this.areLost) return void this.#dropped++;
     this.#steps.push(request);
     this.#bytes += bytesOf(request);
   }

@@ -225,10 +225,8 @@ export function progressLine(standing: Standing, columns: number): string {
   return shorter.find(({ length }) => length <= columns) ?? done.slice(0, columns);
 }
 
-const bar = (share: number, columns: number): string => {
-  const full = Math.floor(share * columns);
-  return "█".repeat(full) + "░".repeat(columns - full);
-};
+const bar = (share: number, columns: number): string =>
+  "█".repeat(Math.floor(share * columns)).padEnd(columns, "░");
 
 /** Starts to show the progress of a run, until it is disposed of. */
 export function openProgress(steps: number, unit: string) {

@@ -228,10 +228,7 @@ export class TrainingRun {
     for (let next = this.progress.step + 1; next <= steps && !mustEnd(); next++) {
       const taken = await this.data.next();
       if (!taken) return;
-      const { step, update, lossScale } = this.progress;
-      const { jobs, microBatches } = "jobs" in taken
-        ? taken
-        : { jobs: undefined, microBatches: taken };
+      const { step, update, lossScale } = this.progress, { jobs, microBatches } = taken;
       yield {
         step: next,
         // Some of the steps before it may not have ended.

@@ -10,7 +10,7 @@
 
 import type { CoreShare, Plan, TrainEvent } from "../options/train_events.ts";
 import { builtin, refusal } from "../../kernels/internal.ts";
-import { isAt } from "../checkpoints/lock.ts";
+import { isAt, unlessMissing } from "../checkpoints/lock.ts";
 import type { Metrics } from "../options/train_options.ts";
 import { isObject, quoted } from "../options/file_schema.ts";
 import { inOneLine } from "../runtime/types.ts";
@@ -332,14 +332,8 @@ export function* readMetrics(directory: string, from = 0) {
 }
 
 /** Opens a file if it exists, without following links. */
-function openRegular(path: string): Deno.FsFile | undefined {
-  try {
-    return Deno.lstatSync(path).isFile ? Deno.openSync(path) : undefined;
-  } catch (error) {
-    if (error instanceof Deno.errors.NotFound) return undefined;
-    throw error;
-  }
-}
+const openRegular = (path: string): Deno.FsFile | undefined =>
+  unlessMissing(() => Deno.lstatSync(path).isFile ? Deno.openSync(path) : undefined, undefined);
 
 /** Returns the finite numbers of a record. */
 function metricsOf(record: Readonly<Record<string, unknown>>, path: string): Metrics {

@@ -12,7 +12,7 @@ import {
   stepFolder,
   stepFolders,
 } from "../checkpoints/format.ts";
-import { goesOnIn, isInUse, lstat, tryToRemove } from "../checkpoints/lock.ts";
+import { goesOnIn, isInUse, lstat, tryToRemove, unlessMissing } from "../checkpoints/lock.ts";
 import { parseRecord } from "../checkpoints/markers.ts";
 import {
   arrayOf,
@@ -359,15 +359,8 @@ function makeNext(model: string, parent: string): string {
 const folderName = (model: string) =>
   model.replaceAll(/[^\w-]+/g, "-").slice(0, NAME_MAX).replace(/^-+/, "") || "run";
 
-function namesIn(folder: string): string[] {
-  try {
-    return Array.from(Deno.readDirSync(folder), ({ name }) => name);
-  } catch (error) {
-    const { NotFound, NotADirectory } = Deno.errors;
-    if (error instanceof NotFound || error instanceof NotADirectory) return [];
-    throw error;
-  }
-}
+const namesIn = (folder: string): string[] =>
+  unlessMissing(() => Array.from(Deno.readDirSync(folder), ({ name }) => name), []);
 
 /**
  * Returns the path of the run to resume; a folder without a checkpoint starts one.

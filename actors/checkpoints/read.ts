@@ -107,6 +107,10 @@ async function readKind<T>(
   count: number,
   read: ReadTensors<T>,
 ): Promise<TensorsOf<T>> {
+  const disagrees = (tensor: string, said: unknown, found: string) => {
+    const where = `where ${indexName(kind)} says, ${shownName(String(said ?? "no shard"))}`;
+    return refused(source.path, `tensor ${shownName(tensor)} must be ${where}`, `it in ${found}`);
+  };
   const parse = async (file: DiskFile, path: string) => parseIndex(path, await readBytes(file));
   const index = await readWhole(source, indexName(kind), BYTES_MAX.index, parse);
   const values = new Map<string, T>(), shapes = new Map<string, readonly number[]>();
@@ -115,25 +119,14 @@ async function readKind<T>(
     const shard = await readWhole(source, name, TENSOR_BYTES_MAX[kind], read);
     for (const [tensor, value] of shard.values) {
       const where = index.get(tensor);
-      if (where !== name) throw disagrees(source, kind, tensor, where, name);
+      if (where !== name) throw disagrees(tensor, where, name);
       values.set(tensor, value);
       shapes.set(tensor, shard.shapes.get(tensor)!);
     }
   }
   const missing = [...index].find(([tensor]) => !values.has(tensor));
-  if (missing) throw disagrees(source, kind, missing[0], missing[1], "no shard");
+  if (missing) throw disagrees(...missing, "no shard");
   return { values, shapes };
-}
-
-function disagrees(
-  { path }: StepSource,
-  kind: TensorFile,
-  tensor: string,
-  said: unknown,
-  found: string,
-): Error {
-  const where = `where ${indexName(kind)} says, ${shownName(String(said ?? "no shard"))}`;
-  return refused(path, `tensor ${shownName(tensor)} must be ${where}`, `it in ${found}`);
 }
 
 /**

@@ -279,21 +279,15 @@ export function readTensors(
 }
 
 /**
- * Receives values of a tensor.
- *
- * @param from Index of the first value; absent if the values are the whole tensor.
- */
-type TakeValues = (name: string, values: Float32Array, from?: number) => void;
-
-/**
  * Calls back with the tensors of a state, one after another; tensors with one source are read once.
  * Only one piece is in memory, in an array that is reused.
  *
+ * @param take Gets values; the index of the first one is absent if they are the whole tensor.
  * @param most Limit of the elements of a piece.
  */
 export function eachTensor(
   { weights, moments }: StateOf<TensorSource>,
-  take: TakeValues,
+  take: (name: string, values: Float32Array, from?: number) => void,
   most: number,
 ): void {
   const read = openPieces(most);

@@ -238,7 +238,12 @@ async function findParameters(
     }
     const { dtype } = info;
     if (!isFloatDType(dtype)) throw wrongDType(path, name, "F32, F16 or BF16", dtype);
-    checkFit(path, name, own ?? joined(name, slices), info.shape);
+    const { name: known, shape } = own ?? joined(name, slices);
+    const [rows = 1] = shape, [given = 1, ...rest] = info.shape;
+    const isCut = known.endsWith("wpe.weight") && given > rows && given <= ROWS_MAX;
+    if (!sameShape(isCut ? [rows, ...rest] : info.shape, shape)) {
+      throw refused(path, `"${name}" must have shape [${shape}]`, `[${info.shape}]`);
+    }
     let at = dataStart + begin;
     for (const parameter of found) {
       if (places.has(parameter.name)) throw twice(path, parameter.name);
@@ -261,16 +266,3 @@ const joined = (name: string, slices: readonly NamedShape[]): NamedShape => ({
 
 /** The rows of positions that a file may have beyond those of the model: GPT-2 has 1,024. */
 const ROWS_MAX = 65_536;
-
-/** A tensor must have the shape of its parameter; positions may have more rows. */
-function checkFit(
-  path: string,
-  name: string,
-  parameter: NamedShape,
-  received: readonly number[],
-): void {
-  const { shape } = parameter, [rows = 1] = shape, [given = 1, ...rest] = received;
-  const isCut = parameter.name.endsWith("wpe.weight") && given > rows && given <= ROWS_MAX;
-  if (sameShape(isCut ? [rows, ...rest] : received, shape)) return;
-  throw refused(path, `"${name}" must have shape [${shape}]`, `[${received}]`);
-}

@@ -203,30 +203,22 @@ export function eagerStages(schedule: Schedule, sync: SyncStrategy): number[] {
   if (sync === "end") return [];
   if (sync === "eager") return stages;
   const { schedule: listed, execution: { timeline: { starts, ends } } } = analyze(schedule);
+  /** Idle time of a worker from a stage's last backward to the worker's last action. */
+  const idleAfter = (stage: number, worker: number) => {
+    const last = [...listed.lists[worker]!].findLastIndex((action) =>
+      parts(action).some((part) => part.stage === stage && part.kind !== "F")
+    );
+    let idle = 0;
+    for (let i = last + 1; i < starts[worker]!.length; i++) {
+      idle += starts[worker]![i]! - ends[worker]![i - 1]!;
+    }
+    return idle;
+  };
   return stages.filter((stage) =>
     listed.placement.every((held, worker) =>
-      held.every((one) =>
-        one.stage !== stage ||
-        idleAfter(listed, worker, stage, starts[worker]!, ends[worker]!) > 0
-      )
+      held.every((one) => one.stage !== stage || idleAfter(stage, worker) > 0)
     )
   );
-}
-
-/** Idle time of a worker from a stage's last backward to the worker's last action. */
-function idleAfter(
-  { lists }: ListedSchedule,
-  worker: number,
-  stage: number,
-  starts: Float64Array,
-  ends: Float64Array,
-): number {
-  const last = [...lists[worker]!].findLastIndex((action) =>
-    parts(action).some((part) => part.stage === stage && part.kind !== "F")
-  );
-  let idle = 0;
-  for (let i = last + 1; i < starts.length; i++) idle += starts[i]! - ends[i - 1]!;
-  return idle;
 }
 
 /** Chunks of one stage copy that are in transit at a time. */

@@ -46,13 +46,8 @@ export function copiesOf(
     (_, stage) =>
       Array.from({ length: replicas * pipes }, (_, rank): StageCopy => {
         const pipe = rank % pipes, replica = (rank - pipe) / pipes;
-        return {
-          stage,
-          rank,
-          replica,
-          pipe,
-          worker: replica * placement.length + hostOf(stage, pipe),
-        };
+        const worker = replica * placement.length + hostOf(stage, pipe);
+        return { stage, rank, replica, pipe, worker };
       }),
   );
 }

@@ -178,27 +178,24 @@ function mostAddends({ init: { copies, ties } }: Worker): number {
   return copies[0]!.length * Math.max(1, ...ties.flat().map(({ members }) => members.length));
 }
 
-/** Lets the network add a part: the sums arrive as the part that the copy waits for. */
-function addByNetwork(
-  { ctx }: Worker,
-  round: number,
-  stage: number,
-  { chunk, from: rank, slice, values }: ReduceMessage,
-): void {
-  const isHalf = values instanceof Float16Array;
-  const own = isHalf ? new Float32Array(values) : values!;
-  ctx.allReduce({ group: stage, member: rank, values: own }, (sums) => {
-    const values = isHalf ? new Float16Array(sums) : sums;
-    const part: ReduceMessage = { chunk, phase: "gather", from: rank, slice, values };
-    return { type: "ReducePart", round, stage, rank, part };
-  });
-}
-
 function openStepSync(worker: Worker, round: number): GradientSync {
   const { init, copies, mirrors, peers } = worker, { buddies } = init;
   const holderOf = (stage: number, rank: number) =>
     peers!.workers[init.copies[stage]![rank]!.worker]!;
   const mirrored = new Set(buddies?.keys().filter((stage) => buddies[stage] !== undefined));
+  /** Lets the network add a part: the sums arrive as the part that the copy waits for. */
+  const addByNetwork = (
+    stage: number,
+    { chunk, from: rank, slice, values }: ReduceMessage,
+  ) => {
+    const isHalf = values instanceof Float16Array;
+    const own = isHalf ? new Float32Array(values) : values!;
+    worker.ctx.allReduce({ group: stage, member: rank, values: own }, (sums) => {
+      const values = isHalf ? new Float16Array(sums) : sums;
+      const part: ReduceMessage = { chunk, phase: "gather", from: rank, slice, values };
+      return { type: "ReducePart", round, stage, rank, part };
+    });
+  };
   return new GradientSync([...copies.all, ...mirrors], {
     ...init.reduce,
     size: init.copies[0]!.length,
@@ -208,7 +205,7 @@ function openStepSync(worker: Worker, round: number): GradientSync {
     mirrored,
   }, {
     sendPart(stage, rank, part) {
-      if (init.reduce.algorithm === "collective") return addByNetwork(worker, round, stage, part);
+      if (init.reduce.algorithm === "collective") return addByNetwork(stage, part);
       const message = { type: "ReducePart", round, stage, rank, part } as const;
       const { values } = part;
       const transfer = values ? { transfer: [values.buffer] } : {};

@@ -581,16 +581,13 @@ function readSlot(slot: Uint8Array, parity: number, workers: number): BoxRecord[
     if (!record || record.segment !== (found[0]?.segment ?? record.segment)) break;
     if (record.segment % 2 !== parity || at + ENTRY + kept > slot.length) break;
     const message = kept > 0 ? decode(slot.slice(at + ENTRY, at + ENTRY + kept)) : undefined;
-    if (kept > 0 && !isSame(record, message)) break;
+    const isSame = message?.type === record.type &&
+      digestOfMessage(message).every((word, i) => word === record.digest[i]);
+    if (kept > 0 && !isSame) break;
     found.push({ ...record, message: BARE.has(record.type) ? { type: record.type } : message });
     at += ENTRY + kept;
   }
   return found;
-}
-
-function isSame({ type, digest }: BoxRecord, message: Message | undefined): boolean {
-  return message?.type === type &&
-    digestOfMessage(message).every((word, i) => word === digest[i]);
 }
 
 /** Returns an encoded message; undefined if it is not whole. */

@@ -151,9 +151,8 @@ function tellOfOtherBits({ resume, announce, precision }: RunOptions, devices: R
 
 /** Formats a record of devices, which may come from an untrusted checkpoint. */
 function inWords(kept: unknown): string | undefined {
-  const { device, adapter, threads, matrix, precision } = (kept ?? {}) as Partial<
-    Record<keyof ComputedOn, unknown>
-  >;
+  const known: Partial<Record<keyof ComputedOn, unknown>> = Object(kept);
+  const { device, adapter, threads, matrix, precision } = known;
   if (typeof device !== "string") return undefined;
   const shown = (text: string) => JSON.stringify(text.slice(0, 100)).slice(1, -1);
   const on = typeof adapter === "string" ? `${shown(device)} (${shown(adapter)})` : shown(device);

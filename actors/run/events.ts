@@ -222,7 +222,9 @@ export interface PreparedRun extends
     // The configuration of checkpoints is encoded.
     | ("checkpoint" | "snapshots")
   >,
-  Required<Pick<RunOptions, "announce" | "faults" | "retries" | "runtime">> {
+  Required<
+    Pick<RunOptions, "announce" | "faults" | "retries" | "returnWeights" | "runtime">
+  > {
   /** The fewest workers of a run that is moved. */
   readonly minWorkers: number;
   /** Micro-batches of one step, all data-parallel replicas together. */
@@ -243,8 +245,6 @@ export interface PreparedRun extends
   readonly nats: RunOptions["nats"];
   /** The hosts that have joined. */
   readonly lent?: RunHosts;
-  /** True if the last event has the weights even if no checkpoint holds them. */
-  readonly returnsWeights: boolean;
   /** The learning rate of each step. */
   readonly rate: RateOf;
   /** Its jobs, if it has any. */

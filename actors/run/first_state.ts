@@ -60,10 +60,10 @@ function checkResume(
 
 /** Checks the values in memory; those in files were checked when they were located. */
 function checkValues({ weights, moments }: StateOf<TensorSource>): void {
+  const isValues = (one: [string, TensorSource]): one is [string, Float32Array] =>
+    one[1] instanceof Float32Array;
   const values = (tensors: ReadonlyMap<string, TensorSource>) =>
-    new Map(
-      [...tensors].filter((one): one is [string, Float32Array] => one[1] instanceof Float32Array),
-    );
+    new Map([...tensors].filter(isValues));
   const state = { weights: values(weights), moments: values(moments) };
   checkFinite(state, "resume");
   for (const [name, values] of state.moments) {
@@ -104,11 +104,8 @@ const isCount = (value: unknown, most: number): value is number =>
 
 /** Checks that a run can have the progress of a checkpoint at its step. */
 function checkProgress({ step, config }: Resume): void {
-  const progress = config?.["progress"] ?? {};
-  const { step: at = step, update = step, predictions = 0, lossScale, best } = progress as Partial<
-    Progress
-  >;
-  const { data } = progress as { data?: unknown };
+  const progress: Partial<Progress> & { readonly data?: unknown } = Object(config?.["progress"]);
+  const { step: at = step, update = step, predictions = 0, lossScale, best, data } = progress;
   const { scale = 1, goodSteps = 0, skipped = 0 } = lossScale ?? {};
   const isBest = best === undefined ||
     isCount(best?.step, step) && Number.isFinite(best.loss) && isCount(best.since, step);

@@ -130,16 +130,11 @@ export class StallWatch {
     }, lookMs);
   }
 
-  /** Begins a wait: from now on, no activity for `limitMs` is a stall. */
+  /** Begins a wait: from now on, no activity for `limitMs` is a stall; Infinity ends it. */
   begin(limitMs: number): void {
     this.#limitMs = limitMs;
     // The first look can follow immediately: it only reads the counter.
     this.#seen = undefined;
-  }
-
-  /** Ends the wait. */
-  end(): void {
-    this.#limitMs = Infinity;
   }
 
   /** Stops watching. */
@@ -313,8 +308,7 @@ class PipelineEngine implements Engine {
     this.#waiting += more;
     const isWatched = this.#waiting >= enough;
     if (isWatched === wasWatched) return;
-    if (isWatched) this.#watch.begin(limitMs);
-    else this.#watch.end();
+    this.#watch.begin(isWatched ? limitMs : Infinity);
   }
 }
 
@@ -486,9 +480,9 @@ class Verifier {
 
   /** Adds the tries of a step in which each worker was wrong. */
   #count(before: ReadonlyMap<number, number>, tries: readonly StepOutcome[]): Map<number, number> {
-    const counts = new Map(before), isRight = rightDigests(tries);
+    const counts = new Map(before), right = rightDigests(tries);
     for (const { digests = [], doubts = [] } of tries) {
-      const wrong = digests.filter(({ stage, digest }) => isRight(stage, digest) === false)
+      const wrong = digests.filter(({ stage, digest }) => (right.get(stage) ?? digest) !== digest)
         .map(({ stage, rank }) => this.copies[stage]![rank]!.worker);
       for (const worker of new Set([...wrong, ...doubts.flatMap(({ worker = [] }) => worker)])) {
         counts.set(worker, 1 + (counts.get(worker) ?? 0));
@@ -505,7 +499,7 @@ function doubtsOf({ digests = [], doubts = [] }: StepOutcome): string[] {
   return [...new Set([...unequal, ...doubts.map(({ what }) => what)])];
 }
 
-/** Returns whether a digest is the most frequent of its stage; undefined if several are. */
+/** Returns the most frequent digest of each stage, unless several are. */
 function rightDigests(tries: readonly StepOutcome[]) {
   const all = Map.groupBy(tries.flatMap(({ digests = [] }) => digests), ({ stage }) => stage);
   const right = new Map<number, number>();
@@ -514,6 +508,5 @@ function rightDigests(tries: readonly StepOutcome[]) {
       .map(([digest, { length }]) => [digest, length] as const).sort(([, a], [, b]) => b - a);
     if (counts[0]![1] > (counts[1]?.[1] ?? 0)) right.set(stage, counts[0]![0]);
   }
-  return (stage: number, digest: number): boolean | undefined =>
-    right.has(stage) ? right.get(stage) === digest : undefined;
+  return right;
 }

@@ -355,7 +355,6 @@ export async function prepareRun(options: RunOptions): Promise<PreparedRun> {
     checkpoint,
     journal,
     isSharded: checkpoint !== undefined && mpi !== undefined && !mpi.gather,
-    returnsWeights: filled.returnWeights,
     metrics: options.model.metrics,
     isTraced: filled.trace,
     minWorkers: filled.minWorkers ?? 1,

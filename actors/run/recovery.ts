@@ -455,14 +455,12 @@ export class Recovery implements Pick<Engine, "ahead" | "drain" | "step" | "eval
   #workersAfter(hosts: Hosts, error: WorkerLostError, remaining: number): number {
     if (error.lost.isExcluded) return this.#mostWorkers = remaining;
     if (hosts.available) return Math.max(remaining, Math.min(hosts.available(), this.#mostWorkers));
-    try {
+    return resultOr(() => {
       this.#replacements.failed(error);
       // It throws if no process can be started.
       hosts.options.prepare?.(hosts.workers);
       return hosts.workers;
-    } catch {
-      return remaining;
-    }
+    }, remaining);
   }
 
   /** Moves the run to more workers if others have joined. */

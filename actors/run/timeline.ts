@@ -340,9 +340,19 @@ export function readStep(
   const start = all.reduce((least, span) => Math.min(least, span.start), Infinity);
   const end = all.reduce((most, span) => Math.max(most, span.end), -Infinity);
   const sources = { start, end, senderOf, all }, isEmpty = all.length === 0;
-  const workers = lists.map((spans, worker) =>
-    workerTimeline(worker, spans, isEmpty ? [] : gapsOf(worker, spans, sources))
-  );
+  const workers = lists.map((spans, worker): WorkerTimeline => {
+    const gaps = isEmpty ? [] : gapsOf(worker, spans, sources);
+    const gapMs = GAP_KINDS.map((kind) => [kind, sumMs(gaps.filter((gap) => gap.kind === kind))]);
+    return {
+      worker,
+      spans,
+      gaps,
+      busyMs: sumMs(spans.filter(computes)),
+      reduceMs: sumMs(spans.filter(({ kind }) => kind === "reduce")),
+      optimizerMs: sumMs(spans.filter(({ kind }) => kind === "optimizer")),
+      gapMs: Object.fromEntries(gapMs),
+    };
+  });
   return isEmpty ? { start: 0, end: 0, workers, flows } : { start, end, workers, flows };
 }
 
@@ -355,21 +365,5 @@ function lastSenders(flows: readonly Flow[]): Map<Span, Span> {
   return senders;
 }
 
-function workerTimeline(
-  worker: number,
-  spans: readonly Span[],
-  gaps: readonly Gap[],
-): WorkerTimeline {
-  const sum = (some: readonly (Span | Gap)[]) =>
-    some.reduce((ms, { start, end }) => ms + end - start, 0);
-  const gapMs = GAP_KINDS.map((kind) => [kind, sum(gaps.filter((gap) => gap.kind === kind))]);
-  return {
-    worker,
-    spans,
-    gaps,
-    busyMs: sum(spans.filter(computes)),
-    reduceMs: sum(spans.filter(({ kind }) => kind === "reduce")),
-    optimizerMs: sum(spans.filter(({ kind }) => kind === "optimizer")),
-    gapMs: Object.fromEntries(gapMs),
-  };
-}
+const sumMs = (some: readonly (Span | Gap)[]) =>
+  some.reduce((ms, { start, end }) => ms + end - start, 0);

@@ -332,13 +332,13 @@ export class TrainingRun {
       const { weights } = this.#writer.newest!.state;
       return { hash: hashWeights(weights), weights };
     }
-    const { returnsWeights } = this.prepared;
+    const { returnWeights } = this.prepared;
     return await this.engine.read(async (state) => {
       const finite = finiteOnly(state, this.progress.step);
       const moments = namesOf(state, "optimizer"), names = namesOf(state, "model");
-      const keptAs = (name: string) => returnsWeights ? name : undefined;
+      const keptAs = (name: string) => returnWeights ? name : undefined;
       const { hash, weights } = await readHashed(finite, { moments, weights: names }, keptAs);
-      return { hash, weights: returnsWeights ? weights : undefined };
+      return { hash, weights: returnWeights ? weights : undefined };
     });
   }
 

@@ -9,7 +9,7 @@
  */
 
 import type { CoreShare, Plan, TrainEvent } from "../options/train_events.ts";
-import { builtin, refusal } from "../../kernels/internal.ts";
+import { builtin, refusal, resultOr } from "../../kernels/internal.ts";
 import { isAt, unlessMissing } from "../checkpoints/lock.ts";
 import type { Metrics } from "../options/train_options.ts";
 import { isObject, quoted } from "../options/file_schema.ts";
@@ -183,11 +183,8 @@ export class MetricsFile implements Disposable {
       this.#isFailed = true;
       const { message } = error as Error;
       this.announce(`Cannot write ${this.path}: ${message}; training continues without it`);
-      try {
-        this.file.truncateSync(this.size);
-      } catch {
-        // Readers skip an incomplete last line.
-      }
+      // Readers skip an incomplete last line.
+      resultOr(() => this.file.truncateSync(this.size), undefined);
     }
   }
 }

@@ -12,7 +12,7 @@
 
 import type { MessageArray } from "../../kernels/mod.ts";
 import type { Stage } from "../../kernels/internal.ts";
-import { analyze, type ListedSchedule, type Schedule } from "../../schedules/mod.ts";
+import { analyze, type Schedule } from "../../schedules/mod.ts";
 import { parts } from "../../schedules/internal.ts";
 import {
   openReducer,

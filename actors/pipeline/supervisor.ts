@@ -195,14 +195,6 @@ function commitHandlers(supervisor: Supervisor): Partial<Handlers<SupervisorMess
       step.decision!.addSquares(squares);
       if (supervisor.state === "deciding") decide(step);
     },
-    StepDone(message) {
-      const step = stepOfRound(supervisor, message.round);
-      if (!endFor(step, supervisor.held, message)) return;
-      supervisor.steps = [];
-      supervisor.flow = emptyFlow(init);
-      supervisor.state = "idle";
-      step.reply(outcomeOf(step, supervisor.held));
-    },
   };
 }
 
@@ -221,12 +213,6 @@ function drainHandlers(supervisor: Supervisor): Partial<Handlers<SupervisorMessa
     Credit({ replica }) {
       credit(supervisor, replica);
       drainWhenBegun();
-    },
-    StepDone(message) {
-      const step = stepOfRound(supervisor, message.round);
-      if (!endFor(step, supervisor.held, message)) return;
-      supervisor.steps = supervisor.steps.filter((one) => one !== step);
-      step.reply(outcomeOf(step, supervisor.held));
     },
     Drain() {
       const reply = replies.defer();
@@ -247,10 +233,6 @@ function drainHandlers(supervisor: Supervisor): Partial<Handlers<SupervisorMessa
   };
 }
 
-/** Appends the losses of a slice to those of the slices before. */
-const addSlice = (before: Float32Array, losses: Float32Array): Float32Array =>
-  Float32Array.of(...before, ...losses);
-
 /** The handlers of micro-batches in the pipe. */
 export function flowHandlers(supervisor: Supervisor): Partial<Handlers<SupervisorMessage>> {
   const { init, replies } = supervisor;
@@ -266,9 +248,20 @@ export function flowHandlers(supervisor: Supervisor): Partial<Handlers<Superviso
     Loss({ round, microBatch, part, losses }) {
       if (supervisor.state === "evaluating") return supervisor.evaluation!.add(microBatch, losses);
       const { losses: known } = stepOfRound(supervisor, round);
-      known[microBatch] = !part?.index ? losses : addSlice(known[microBatch]!, losses);
+      // Those of a slice follow those of the slices before.
+      known[microBatch] = part?.index ? Float32Array.of(...known[microBatch]!, ...losses) : losses;
     },
     Credit: ({ replica }) => credit(supervisor, replica),
+    StepDone(message) {
+      const step = stepOfRound(supervisor, message.round);
+      if (!endFor(step, supervisor.held, message)) return;
+      supervisor.steps = supervisor.steps.filter((one) => one !== step);
+      if (step.decision) {
+        supervisor.flow = emptyFlow(init);
+        supervisor.state = "idle";
+      }
+      step.reply(outcomeOf(step, supervisor.held));
+    },
   };
 }
 

@@ -322,11 +322,7 @@ export function workerInits(
     policy: policyData(schedule, scheduleOptions, worker % schedule.workers),
     stage: stageOf(worker),
     halves,
-    reduce: {
-      algorithm: ALGORITHMS[reduce],
-      coarsening: options.coarsening,
-      shared,
-    },
+    reduce: { algorithm: ALGORITHMS[reduce], coarsening: options.coarsening, shared },
     ties,
     link,
     isTraced: options.isTraced,

@@ -281,12 +281,5 @@ export function stepEvent(
     return { type: "skip", ...common, nextLossScale: next, traces };
   }
   const gradNorm = meanNorm(updates), tokensPerSecond = predictions / seconds;
-  return {
-    type: "step",
-    ...common,
-    gradNorm,
-    tokensPerSecond,
-    ...metrics && { metrics },
-    traces,
-  };
+  return { type: "step", ...common, gradNorm, tokensPerSecond, ...metrics && { metrics }, traces };
 }

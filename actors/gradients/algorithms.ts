@@ -175,9 +175,7 @@ export function directExchanges(rank: number, size: number): RankExchanges {
 }
 
 /** The largest power of two up to the number of ranks. */
-function coreSize(size: number): number {
-  return 1 << (31 - Math.clz32(size));
-}
+const coreSize = (size: number): number => 1 << (31 - Math.clz32(size));
 
 /** Returns the exchanges of one rank. */
 export function rabenseifnerExchanges(rank: number, size: number): RankExchanges {
@@ -241,9 +239,7 @@ export function chooseFast(size: number, bytes: number): "ring" | "rabenseifner"
 }
 
 /** The time of consecutive messages, in units of α. */
-function cost(messages: number, bytes: number): number {
-  return messages + bytes / LATENCY_BYTES;
-}
+const cost = (messages: number, bytes: number): number => messages + bytes / LATENCY_BYTES;
 
 /** Returns the exchanges of one rank. */
 export function ringExchanges(rank: number, size: number): RankExchanges {

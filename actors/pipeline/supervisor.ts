@@ -379,16 +379,6 @@ function beginPause(
   };
 }
 
-/** Evaluates micro-batches, which enter the first pipeline of the first replica. */
-function evaluate(supervisor: Supervisor, microBatches: readonly Batch[]): void {
-  const { ctx, init } = supervisor, reply = beginPause(supervisor, "an evaluation", "evaluating");
-  const inject = (microBatch: number, fields: Batch) => {
-    const message = { type: "Inject", microBatch, fields, isEvaluation: true } as const;
-    ctx.send(entryOf(supervisor, 0, 0), message);
-  };
-  supervisor.evaluation = new Evaluation(microBatches, init.injectionLimit, inject, reply);
-}
-
 /** The handlers of questions while the pipe is empty. */
 function controlHandlers(supervisor: Supervisor): Partial<Handlers<SupervisorMessage>> {
   const { ctx, init, workers } = supervisor;
@@ -399,7 +389,15 @@ function controlHandlers(supervisor: Supervisor): Partial<Handlers<SupervisorMes
       broadcast(supervisor, { type: "Connect", supervisor: ctx.self, workers });
     },
     Ready: ({ worker }) => supervisor.takeReady!(worker, undefined),
-    Evaluate: ({ microBatches }) => evaluate(supervisor, microBatches),
+    // They enter the first pipeline of the first replica.
+    Evaluate({ microBatches }) {
+      const reply = beginPause(supervisor, "an evaluation", "evaluating");
+      const inject = (microBatch: number, fields: Batch) => {
+        const message = { type: "Inject", microBatch, fields, isEvaluation: true } as const;
+        ctx.send(entryOf(supervisor, 0, 0), message);
+      };
+      supervisor.evaluation = new Evaluation(microBatches, init.injectionLimit, inject, reply);
+    },
     Save() {
       const reply = beginPause(supervisor, "a save");
       // Copies of a stage are equal: the first one is enough.

@@ -172,6 +172,15 @@ function workerHandlers(worker: Worker, updater: WeightUpdater): Handlers<Worker
     ...inputHandlers(worker, updater),
     ...updater.handlers,
   };
+  // The handlers of messages from other workers first check their arrays.
+  const types = ["Activation", "Gradient", ...PARTS] as const;
+  const checked = types.map((type) => {
+    const handle = inputs[type] as (message: PeerMessage) => void | Promise<void>;
+    return [type, (message: PeerMessage) => {
+      checkArrival(worker, message);
+      return handle(message);
+    }] as const;
+  });
   const handlers: Handlers<WorkerMessage> = guarded(
     "worker",
     isFlushed ? FLUSHED_WORKER : UNFLUSHED_WORKER,
@@ -179,7 +188,7 @@ function workerHandlers(worker: Worker, updater: WeightUpdater): Handlers<Worker
     WORKER_MESSAGES,
     {
       ...inputs,
-      ...init.verification?.mode === "actions" && checkedInputs(worker, inputs),
+      ...init.verification?.mode === "actions" && Object.fromEntries(checked),
       ...controlHandlers(worker),
       OnLink: ({ message, arrivesAt }) => void link.receive(message, arrivesAt),
       async LinkDue() {
@@ -191,21 +200,6 @@ function workerHandlers(worker: Worker, updater: WeightUpdater): Handlers<Worker
     ["frozen"],
   );
   return handlers;
-}
-
-/** Returns the handlers of messages from other workers, which first check their arrays. */
-function checkedInputs(
-  worker: Worker,
-  inputs: Partial<Handlers<WorkerMessage>>,
-): Partial<Handlers<WorkerMessage>> {
-  const types = ["Activation", "Gradient", ...PARTS] as const;
-  return Object.fromEntries(types.map((type) => {
-    const handle = inputs[type] as (message: PeerMessage) => void | Promise<void>;
-    return [type, (message: PeerMessage) => {
-      checkArrival(worker, message);
-      return handle(message);
-    }];
-  }));
 }
 
 /** The spec of a worker, in any isolate. */

@@ -14,19 +14,13 @@ import type { WorkerInit } from "./worker_state.ts";
 
 /** The messages to a home. */
 export type HomeMessage =
-  /** Answered with the worker's address. */
-  | {
-    readonly type: "StartWorker";
-    readonly made: ActorSpec<WorkerInit, WorkerMessage>;
-    readonly init: WorkerInit;
-    readonly capacity: number;
-  }
-  /** Answered with true when the kernels of workers, of which one may start here, are compiled. */
-  | {
-    readonly type: "WarmUp";
-    readonly made: ActorSpec<WorkerInit, WorkerMessage>;
-    readonly workers: readonly WorkerInit[];
-  }
+  | { readonly made: ActorSpec<WorkerInit, WorkerMessage> }
+    & (
+      /** Answered with the worker's address. */
+      | { readonly type: "StartWorker"; readonly init: WorkerInit; readonly capacity: number }
+      /** Answered with true when the kernels of workers, of which one may start here, are compiled. */
+      | { readonly type: "WarmUp"; readonly workers: readonly WorkerInit[] }
+    )
   /** Answered when the worker has ended: true if the home keeps its stages. */
   | { readonly type: "StopWorker" }
   /** The worker has ended. */

@@ -186,10 +186,7 @@ export interface Gap {
 }
 
 /** Data from which the gaps of a worker are derived. */
-interface GapSources {
-  /** When the step began and ended. */
-  readonly start: number;
-  readonly end: number;
+interface GapSources extends Pick<StepTimeline, "start" | "end"> {
   /** The sender of the last input of each span with inputs from other workers. */
   readonly senderOf: ReadonlyMap<Span, Span>;
   /** Spans of all workers. */

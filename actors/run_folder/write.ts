@@ -18,7 +18,6 @@ import {
   continueMetrics,
   createMetrics,
   EVENT_FILE,
-  type KeptComponents,
   type MetricsFile,
   RUN_FILES,
   RUN_FORMAT,
@@ -31,32 +30,19 @@ import {
 import { readRecord } from "./read.ts";
 
 /** Facts for `run.json` that only the caller of a run knows. */
-export interface RunFacts {
-  /** Values of flags, or of the options of a script by the names of their flags. */
-  readonly flags: RunRecord["flags"];
-  /** Arguments of `troupe train` as typed; none of a script. */
-  readonly command: readonly string[];
+export interface RunFacts
+  extends Pick<RunRecord, "flags" | "parts" | "data">, Pick<RunStart, "command" | "script"> {
   /** Arguments of `troupe train` that repeat the run, even without its configuration file. */
   readonly repeated?: readonly string[];
-  /** Path of the script, or its URL. */
-  readonly script?: string;
-  /** Modules of the user. */
-  readonly parts?: KeptComponents;
-  /** Training data. */
-  readonly data: RunRecord["data"];
   /** Content of the tokenizer's file. */
   readonly tokenizer?: Uint8Array;
 }
 
 /** A run whose files are written. */
-interface WrittenRun {
+interface WrittenRun extends Pick<Claim, "resume" | "overwrite"> {
   readonly directory: string;
   readonly facts: RunFacts;
   readonly schedule: Pick<Schedule, "name" | "lists">;
-  /** Checkpoint from which the run continues. */
-  readonly resume?: Claim["resume"];
-  /** True if the files of another run are replaced. */
-  readonly overwrite?: boolean | undefined;
   /** Receives messages about files that cannot be written during the run. */
   readonly announce: (line: string) => void;
 }

@@ -30,7 +30,6 @@ import {
   type ModelProgram,
   type Precision,
   type Recompute,
-  type StageOptions,
   type StageProgram,
 } from "../../kernels/mod.ts";
 import { ISOLATE_BYTES } from "../options/limits.ts";
@@ -141,10 +140,13 @@ interface LayerTimes {
   readonly sums: Readonly<Record<ProbedKind, TimedSum>>;
 }
 
-/** A stage of a probe. */
-interface Placed extends Load {
+/** A model under a load. */
+interface ProbedLoad extends Load {
   readonly model: number;
-  readonly stage: ProbedStage;
+  /** The stage of each probe that computes, and its index there. */
+  readonly used: readonly { readonly program: StageProgram; readonly index: number }[];
+  /** Milliseconds of the last measurement. */
+  ms?: number;
 }
 
 /** Milliseconds before actions count, as a core is slower when it was idle. */
@@ -173,31 +175,26 @@ interface ProbesOptions {
 
 /** Probes that compute the stages of models at the same time. */
 export class Probes {
-  readonly #placed: readonly Placed[][];
+  readonly #loads: ProbedLoad[] = [];
   readonly #actors: readonly ActorRef<ProbeMessage>[];
-  /** Milliseconds of the last measurement, by model and load. */
-  readonly #windows = new Map<string, number>();
 
   /** Starts probes. */
   constructor(private readonly system: System, private readonly options: ProbesOptions) {
     const { device, models, loads, isolate } = options;
-    const how: StageOptions = { optimizer: ADAMW_DEFAULTS, backward: "split" };
-    this.#placed = Array.from({ length: mostOf(loads) }, () => []);
+    const placed = Array.from({ length: mostOf(loads) }, (): ProbedStage[] => []);
     for (const [model, { program }] of models.entries()) {
       const all = drawWeights(program), fields = drawBatch(program);
       for (const load of loads) {
         const stages = cutIntoStages(program, Math.min(load.stages, program.layers.length));
-        for (const [probe, placed] of this.#placed.slice(0, load.atOnce).entries()) {
-          const stage = stages[probe % stages.length]!, weights = weightsOf(stage, all);
-          placed.push({ ...load, model, stage: { program: stage, options: how, weights, fields } });
-        }
+        const used = placed.slice(0, load.atOnce).map((own, probe) => {
+          const program = stages[probe % stages.length]!, weights = weightsOf(program, all);
+          return { program, index: own.push({ program, weights, fields }) - 1 };
+        });
+        this.#loads.push({ ...load, model, used });
       }
     }
-    this.#actors = this.#placed.map((placed, probe) =>
-      system.spawn(PROBE, { device, stages: placed.map(({ stage }) => stage) }, {
-        id: `probe ${probe}`,
-        isolate,
-      })
+    this.#actors = placed.map((stages, probe) =>
+      system.spawn(PROBE, { device, stages }, { id: `probe ${probe}`, isolate })
     );
   }
 
@@ -208,38 +205,28 @@ export class Probes {
    */
   async measure(forMs: number, now: () => number = realClock().now): Promise<LoadTimes[]> {
     const all: LoadTimes[] = [];
-    for (const model of this.options.models.keys()) {
-      for (const load of this.options.loads) {
-        all.push(await this.#measureLoad(model, load, forMs, now));
-      }
-    }
+    for (const load of this.#loads) all.push(await this.#measureLoad(load, forMs, now));
     return all;
   }
 
   async #measureLoad(
-    model: number,
-    { atOnce, stages }: Load,
+    load: ProbedLoad,
     forMs: number,
     now: () => number,
   ): Promise<LoadTimes> {
-    const used = this.#actors.slice(0, atOnce).map((actor, i) => {
-      const index = this.#placed[i]!.findIndex((one) =>
-        one.model === model && one.atOnce === atOnce && one.stages === stages
-      );
-      return { actor, index, ...this.#placed[i]![index]!.stage };
-    });
+    const { model, atOnce, stages, used } = load;
     const askAll = <R>(make: (stage: number) => ProbeMessage): Promise<R[]> =>
       Promise.all(
-        used.map(({ actor, index }) =>
-          this.system.ask<ProbeMessage, R>(actor, make(index), { timeoutMs: TIMEOUT_MS })
+        used.map(({ index }, probe) =>
+          this.system.ask<ProbeMessage, R>(this.#actors[probe]!, make(index), {
+            timeoutMs: TIMEOUT_MS,
+          })
         ),
       );
     let times: ProbeTimes[] = [], cpuShare: number | undefined;
     // If there were too few actions, this and later measurements take longer.
-    const key = `${model} ${atOnce} ${stages}`;
-    let ms = this.#windows.get(key) ?? forMs;
-    for (; !isEnough(times) && ms <= LONGER_MAX * forMs; ms *= 2) {
-      this.#windows.set(key, ms);
+    for (let ms = load.ms ?? forMs; !isEnough(times) && ms <= LONGER_MAX * forMs; ms *= 2) {
+      load.ms = ms;
       const fromMs = now() + START_MS, untilMs = fromMs + ms;
       const replies = askAll<ProbeTimes>((stage) => ({ type: "Compute", stage, fromMs, untilMs }));
       // Only threads count towards the CPU time of this process.
@@ -248,7 +235,7 @@ export class Probes {
       cpuShare = await share;
     }
     const closing = await askAll<ProbeClosing>((stage) => ({ type: "Close", stage }));
-    const facts = used.map(({ program, options }) => slicedFacts(program, options)[0]!);
+    const facts = used.map(({ program }) => slicedFacts(program)[0]!);
     const layers = new Map<string, LayerTimes>();
     for (const [i, { program }] of used.entries()) {
       for (const [index, sums] of times[i]!.programs.entries()) {
@@ -259,10 +246,7 @@ export class Probes {
     return {
       ...{ model, atOnce, stages, layers, cpuShare },
       actions: times.map(({ actions }) => actions),
-      closing: closing.map((one, i) => ({
-        ...one,
-        parameters: parametersOf(facts[i]!),
-      })),
+      closing: closing.map((one, i) => ({ ...one, parameters: parametersOf(facts[i]!) })),
     };
   }
 }
@@ -463,19 +447,19 @@ function medianMs(sums: readonly TimedSum[]): number | undefined {
 }
 
 /** Measurements of the costs once a step. */
-const ONCE = { optimizer: "optimizerMs", vote: "voteMs", norm: "normMs", end: "endMs" } as const;
-
 /** Returns the costs once a step, for each load. */
 export function loadCosts(rounds: readonly LoadTimes[]): LoadCost[] {
   return [...new Set(rounds.map(({ atOnce }) => atOnce))].map((atOnce) => {
     const all = rounds.filter((one) => one.atOnce === atOnce && one.stages === atOnce)
       .flatMap(({ closing }) => closing)
       .filter(({ parameters }) => parameters > 0);
-    const perMillion = (name: typeof ONCE[keyof typeof ONCE]) =>
-      all.length === 0 ? 0 : median(all.map((one) => one[name] / (one.parameters / 1e6)));
+    const cost = (name: keyof ProbeClosing): LinearCost => {
+      const perMillion = all.map((one) => one[name] / (one.parameters / 1e6));
+      return { ms: 0, msPerMillion: all.length === 0 ? 0 : median(perMillion) };
+    };
     return {
       atOnce,
-      ...mapFields(ONCE, (name): LinearCost => ({ ms: 0, msPerMillion: perMillion(name) })),
+      ...{ optimizer: cost("optimizer"), vote: cost("vote"), norm: cost("norm"), end: cost("end") },
     };
   });
 }
@@ -542,17 +526,11 @@ export interface MeterOptions {
 export type Meter = Awaited<ReturnType<typeof openMeter>>;
 
 /** Returns empty measurements. */
-const noRounds = (
-  links: readonly PlaceName[],
-  runs: readonly Omit<CalibratedLoad, "steps">[],
-) => ({
+const noRounds = (links: readonly PlaceName[]) => ({
   layers: [] as LoadTimes[],
   links: new Map(links.map((name): [PlaceName, Trips[]] => [name, []])),
   tiny: [] as TinySteps[],
   reduces: [] as number[],
-  runs: runs.map(({ model, atOnce, stages }): CalibratedLoad => (
-    { model, atOnce, stages, steps: [] }
-  )),
 });
 
 /**
@@ -562,17 +540,13 @@ const noRounds = (
  */
 export async function openMeter(options: MeterOptions) {
   const { device, isolate, models: measured } = options;
-  const programs = measured.map(({ model, recompute, precision }) =>
-    compileModel(model, recompute, { precision })
-  );
-  const loads = loadsOf(options.loads, programs);
+  const models = measured.map(({ model, microBatch, recompute, precision }) => (
+    { microBatch, recompute, program: compileModel(model, recompute, { precision }) }
+  ));
+  const programs = models.map(({ program }) => program), loads = loadsOf(options.loads, programs);
   assertMachineHolds("Cannot measure", neededBytes(programs, loads));
   await using stack = new AsyncDisposableStack();
   const system = stack.use(createSystem());
-  const models = measured.map(({ microBatch, recompute }, i) => ({
-    ...{ microBatch, recompute },
-    program: programs[i]!,
-  }));
   const probes = new Probes(system, { device, models, loads, isolate });
   const names = [...new Set([...options.links, isolate])];
   const links = names.map((name) => [name, openLink(system, name)] as const);
@@ -585,21 +559,21 @@ export async function openMeter(options: MeterOptions) {
   const copies = mostOf(loads) === 1
     ? undefined
     : stack.use(await openCopiesRun(place, measured[0]!.model));
-  const runs: (Omit<CalibratedLoad, "steps"> & { readonly run: MeasuredRun })[] = [];
+  const runs: (CalibratedLoad & { readonly run: MeasuredRun })[] = [];
   for (const [index, { model, recompute, precision = "fp32" }] of measured.entries()) {
-    const most = models[index]!.program.layers.length;
+    const most = programs[index]!.layers.length;
     for (const { atOnce, stages } of loads.filter((load) => load.stages <= most)) {
       // Enough micro-batches keep all workers busy.
       const size = { workers: stages, microBatches: 3 * stages, replicas: atOnce / stages };
       const how = { recompute, precision, schedule: "1f1b", trace: true };
       const run = await openMeasuredRun({ ...place, model, ...how, ...size });
-      runs.push({ model: index, atOnce, stages, run: stack.use(run) });
+      runs.push({ model: index, atOnce, stages, run: stack.use(run), steps: [] });
     }
   }
-  let rounds = noRounds(names, runs);
+  let rounds = noRounds(names);
   /** Takes a step of each run. */
   const step = async () => {
-    for (const [i, { run }] of runs.entries()) rounds.runs[i]!.steps.push(await warmTraces(run));
+    for (const { run, steps } of runs) steps.push(await warmTraces(run));
   };
   /** Measures everything once; each model and load for `forMs` milliseconds. */
   const round = async (forMs: number) => {
@@ -615,10 +589,13 @@ export async function openMeter(options: MeterOptions) {
     round,
     step,
     /** Discards the measurements. */
-    reset: () => void (rounds = noRounds(names, runs)),
+    reset() {
+      rounds = noRounds(names);
+      for (const { steps } of runs) steps.splice(0);
+    },
     /** Returns the profile of all rounds. */
     profile: (): Profile => ({
-      ...profileOf(rounds, options, models),
+      ...profileOf(rounds, runs, options, models),
       machine: thisMachine(),
       reduce: copies ? sumCost(programs[0]!, rounds.reduces) : { ms: 0, msPerMillion: 0 },
     }),
@@ -646,7 +623,8 @@ function neededBytes(programs: readonly ModelProgram[], loads: readonly Load[]):
 }
 
 function profileOf(
-  { layers, links, tiny, runs }: ReturnType<typeof noRounds>,
+  { layers, links, tiny }: ReturnType<typeof noRounds>,
+  runs: readonly CalibratedLoad[],
   { device, isolate, sizes }: MeterOptions,
   models: readonly ProbedModel[],
 ): Omit<Profile, "machine" | "reduce"> {

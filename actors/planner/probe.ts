@@ -6,6 +6,7 @@
  */
 
 import {
+  ADAMW_DEFAULTS,
   type Batch,
   type Device,
   type DeviceChoice,
@@ -24,6 +25,7 @@ import {
   type StageState,
 } from "../../kernels/internal.ts";
 import type { ActorFactory, ActorSpec } from "../runtime/mod.ts";
+import type { LoadCost } from "./profile.ts";
 
 /** Device and stages of a probe. */
 interface ProbeInit {
@@ -34,7 +36,6 @@ interface ProbeInit {
 /** A stage of a probe. */
 export interface ProbedStage {
   readonly program: StageProgram;
-  readonly options: StageOptions;
   readonly weights: StageState["weights"];
   /** A micro-batch. */
   readonly fields: Batch;
@@ -79,18 +80,19 @@ export interface ProbeTimes {
 }
 
 /** Milliseconds of the end of a step. */
-export interface ProbeClosing {
-  readonly voteMs: number;
-  readonly normMs: number;
-  readonly optimizerMs: number;
-  readonly endMs: number;
-}
+export type ProbeClosing = Readonly<Record<Exclude<keyof LoadCost, "atOnce">, number>>;
 
 /** Spec of a probe. */
 export const PROBE: ActorSpec<ProbeInit, ProbeMessage> = {
   module: import.meta.url,
   export: "probe",
 };
+
+/** Options of all stages. */
+const OPTIONS: StageOptions = { optimizer: ADAMW_DEFAULTS, backward: "split" };
+
+/** Actions in turn: micro-batches run forward and backward, then with split backwards. */
+const CYCLE: readonly ProbedKind[] = ["F", "B", "F", "I", "W"];
 
 /** Micro-batches in flight, so that a backward does not find the data of its forward in a cache. */
 const IN_FLIGHT = 2;
@@ -122,7 +124,11 @@ export const probe: ActorFactory<ProbeInit, ProbeMessage> = async (
     async Compute({ stage, fromMs, untilMs }) {
       const one = open[stage]!;
       one.times = emptyTimes(one.probed.program);
-      while (now() < untilMs) await cycle(one, fromMs, untilMs);
+      while (now() < untilMs) {
+        for (const kind of CYCLE) {
+          for (let m = 0; m < IN_FLIGHT; m++) await timed(one, kind, m, fromMs, untilMs);
+        }
+      }
       ctx.reply(one.times);
     },
     async Close({ stage }) {
@@ -132,7 +138,7 @@ export const probe: ActorFactory<ProbeInit, ProbeMessage> = async (
 };
 
 async function openProbed(device: Device, probed: ProbedStage, now: () => number) {
-  const { program, options, weights, fields } = probed;
+  const { program, weights, fields } = probed;
   /** Runs of the models of the current action. */
   const runs: ModelRun[] = [];
   const models = new Map<Uint8Array, Pick<ModelRun, "program" | "isMain">>();
@@ -144,7 +150,7 @@ async function openProbed(device: Device, probed: ProbedStage, now: () => number
     const known = models.get(model); // models of the optimizer do not count
     if (known) runs.push({ ...known, ms });
   };
-  const stage = await openStage(timedDevice(device, now, onRun), program, options);
+  const stage = await openStage(timedDevice(device, now, onRun), program, OPTIONS);
   stage.load({ weights, moments: new Map() });
   const { inputs, arriving } = stageBorder(program);
   const input = inputs.length > 0 ? numbersOf(inputs, (i) => (i % 17 - 8) / 16) : undefined;
@@ -169,14 +175,6 @@ const emptyTimes = ({ programs }: StageProgram) => ({
   programs: programs.map(() => forKinds((): TimedSum => ({ runs: 0, ms: 0 }))),
   actions: forKinds((): number[] => []),
 });
-
-/** Runs micro-batches forward and backward, and with split backwards if the stage supports them. */
-async function cycle(one: OpenStage, fromMs: number, untilMs: number): Promise<void> {
-  const isSplit = one.probed.options.backward === "split";
-  for (const kind of isSplit ? ["F", "B", "F", "I", "W"] as const : ["F", "B"] as const) {
-    for (let m = 0; m < IN_FLIGHT; m++) await timed(one, kind, m, fromMs, untilMs);
-  }
-}
 
 /**
  * Runs an action, which counts if it starts within the window. Counting only actions that also end
@@ -205,17 +203,17 @@ async function timed(
 
 /** Runs the end of a step as a worker does. */
 async function close({ now, stage }: OpenStage): Promise<ProbeClosing> {
-  const sums = { voteMs: 0, normMs: 0, optimizerMs: 0, endMs: 0 };
-  const add = async (name: keyof ProbeClosing, work: () => unknown) => {
+  const msOf = async (work: () => unknown) => {
     const start = now();
     await work();
-    sums[name] += now() - start;
+    return now() - start;
   };
-  await add("voteMs", () => stage.checkGradients(1));
-  await add("normMs", () => stage.gradientSquares());
-  await add("optimizerMs", () => stage.optimize(1, RATE));
-  await add("endMs", () => stage.zeroGradients());
-  return sums;
+  return {
+    vote: await msOf(() => stage.checkGradients(1)),
+    norm: await msOf(() => stage.gradientSquares()),
+    optimizer: await msOf(() => stage.optimize(1, RATE)),
+    end: await msOf(() => stage.zeroGradients()),
+  };
 }
 
 /**

@@ -63,7 +63,7 @@ const round = (atOnce: number, more: Partial<LoadTimes> = {}): LoadTimes => ({
   stages: atOnce,
   ...summing({ F: { runs: 2, ms: 6 }, B: { runs: 1, ms: 5 }, I: none, W: none }),
   actions: [{ F: [4, 4], B: [6], I: [], W: [] }],
-  closing: [{ voteMs: 1, normMs: 2, optimizerMs: 4, endMs: 0.5, parameters: 500_000 }],
+  closing: [{ vote: 1, norm: 2, optimizer: 4, end: 0.5, parameters: 500_000 }],
   ...more,
 });
 

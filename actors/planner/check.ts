@@ -174,7 +174,7 @@ const run = (
   more: Omit<Configuration["options"], "schedule" | "workers"> = {},
 ): Configuration => ({ microBatch, options: { schedule, workers, ...more } });
 
-const ON_TWO: readonly Configuration[] = [
+const CONFIGURATIONS: readonly Configuration[] = [
   run("1f1b", 1, 4),
   run("1f1b", 2, 4),
   run("gpipe", 2, 4),
@@ -189,9 +189,6 @@ const ON_TWO: readonly Configuration[] = [
   run("gpipe", 2, 4, { layout: "E,1|3,H" }),
   run("zb-v", 2, 4, { recomputeInterval: 2 }),
   run("1f1b", 1, 4, { replicas: 2 }),
-];
-
-const ON_FOUR: readonly Configuration[] = [
   run("1f1b", 4, 4),
   run("gpipe", 4, 2, { recomputeInterval: 1 }),
   run("chimera", 4, 4),
@@ -204,9 +201,7 @@ const ON_FOUR: readonly Configuration[] = [
 
 /** Returns the runs for a machine, with at most `cores` workers. */
 export const configurationsFor = (cores: number): readonly Configuration[] =>
-  (cores < 4 ? ON_TWO : [...ON_TWO, ...ON_FOUR]).filter(({ options }) =>
-    workersOf(options) <= cores
-  );
+  CONFIGURATIONS.filter(({ options }) => workersOf(options) <= cores);
 
 /** Schedules with a stage on each worker, for which a layout is drawn. */
 const PLAIN = ["1f1b", "gpipe", "zb-h1", "message-driven"] as const;

@@ -26,6 +26,7 @@ import {
   parametersOf,
   type Profile,
   slicedFacts,
+  type TIMES,
 } from "./profile.ts";
 import type { CompiledRun } from "../run/memory.ts";
 
@@ -34,13 +35,7 @@ const sendMs = (link: LinkCost | undefined, messages: number, bytes: number): nu
   link ? messages * link.latencyMs + bytes / (link.bytesPerMs ?? Infinity) : 0;
 
 /** Milliseconds of a layer for one micro-batch. */
-export interface FoundCost {
-  readonly forwardMs: number;
-  readonly backwardMs: number;
-  readonly inputMs: number;
-  readonly weightMs: number;
-  readonly recomputeMs: number;
-}
+export type FoundCost = Readonly<Record<typeof TIMES[number], number>>;
 
 /** Maps the values of an object's fields. */
 export const mapFields = <K extends string, V, R>(

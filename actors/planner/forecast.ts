@@ -126,17 +126,9 @@ function backwardsOf(schedule: Schedule) {
 }
 
 /** Options of schedules that the planner varies. */
-type VariedOptions = Pick<
+type VariedOptions = Omit<
   ScheduleOptions,
-  | "chunks"
-  | "waves"
-  | "slices"
-  | "pipelines"
-  | "scale"
-  | "pipelineLimit"
-  | "order"
-  | "activationLimit"
-  | "weightBacklog"
+  "workers" | "microBatches" | "found" | "sizes" | "costs" | "edges"
 >;
 
 /** A configuration of a run. */
@@ -582,27 +574,9 @@ const bytesOfParameter = ({ kind, ema }: OptimizerOptions): number =>
   8 + 4 * (kind === "adafactor" ? Number(ema !== undefined) : stateCount({ kind, ema }));
 
 /** A predicted candidate. */
-export interface CandidateRun extends Candidate {
-  /** Milliseconds of a step. */
-  readonly stepMs: number;
-  /** Samples per second of all replicas together. */
-  readonly samplesPerSecond: number;
-  /** Use of the time, as the mean of the workers; the parts add up to the step. */
-  readonly parts: WorkerTimes;
-  /** Share of the time in which workers wait for each other. */
-  readonly bubble: number;
-  /** Bytes of each worker of a replica. */
-  readonly memoryBytes: readonly number[];
-  /** Bytes of the fullest worker. */
-  readonly peakBytes: number;
-  /** Other schedules with the same step, memory and cut. */
-  readonly alike: readonly string[];
+export interface CandidateRun extends ReturnType<typeof candidateRun> {
   /** Reason why it is not the best; absent for the best. */
   readonly reason?: string;
-  /** Reasons for a larger error. */
-  readonly notes: readonly string[];
-  /** Lower bound of its milliseconds with any buckets and chunks. */
-  readonly leastTunedMs: number;
 }
 
 /** Combines a candidate with its prediction. */
@@ -611,7 +585,7 @@ export function candidateRun(
   { stepMs, simulated, variedMs = 0, notes = [], leastTunedMs = 0 }: ForecastStep,
   memoryBytes: readonly number[],
   batch: number,
-): CandidateRun {
+) {
   const { workers } = simulated;
   const mean = (name: keyof WorkerTimes) => meanOf(workers.map((one) => one[name]));
   // Varied durations lengthen the bubble; drawn steps without a wait may be slightly shorter. The rest
@@ -626,14 +600,23 @@ export function candidateRun(
   };
   return {
     ...candidate,
+    /** Milliseconds of a step. */
     stepMs,
+    /** Samples per second of all replicas together. */
     samplesPerSecond: 1000 * batch / stepMs,
+    /** Use of the time, as the mean of the workers; the parts add up to the step. */
     parts,
+    /** Share of the time in which workers wait for each other. */
     bubble: parts.bubbleMs / stepMs,
+    /** Bytes of each worker of a replica. */
     memoryBytes,
+    /** Bytes of the fullest worker. */
     peakBytes: Math.max(...memoryBytes),
-    alike: [],
+    /** Other schedules with the same step, memory and cut. */
+    alike: [] as readonly string[],
+    /** Reasons for a larger error. */
     notes,
+    /** Lower bound of its milliseconds with any buckets and chunks. */
     leastTunedMs,
   };
 }

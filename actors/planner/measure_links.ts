@@ -91,17 +91,7 @@ export function drawBatch({ programs }: ModelProgram): Batch {
 }
 
 /** A run that takes steps on request. */
-export interface MeasuredRun extends AsyncDisposable {
-  /**
-   * Takes the next step.
-   *
-   * @param microBatches of the step. Default: those of the run.
-   * @returns milliseconds from the request to the answer, and the traces of the workers.
-   */
-  step(
-    microBatches?: number,
-  ): Promise<{ readonly ms: number; readonly traces: StepOutcome["traces"] }>;
-}
+export type MeasuredRun = Awaited<ReturnType<typeof openMeasuredRun>>;
 
 /** Options of a run on drawn data. */
 export type MeasuredOptions = Omit<RunOptions, "data" | "steps"> & { readonly model: Model };
@@ -110,7 +100,7 @@ export type MeasuredOptions = Omit<RunOptions, "data" | "steps"> & { readonly mo
 const RATE = 1e-5;
 
 /** Opens a run on drawn micro-batches. */
-export async function openMeasuredRun(options: MeasuredOptions): Promise<MeasuredRun> {
+export async function openMeasuredRun(options: MeasuredOptions) {
   const prepared = await prepareRun({ ...options, data: [], steps: 1 });
   const engine = await openPipeline(prepared, prepared.isolation);
   // In a run with halves or slices, the prepared model takes a part of a micro-batch.
@@ -118,6 +108,12 @@ export async function openMeasuredRun(options: MeasuredOptions): Promise<Measure
   const fields = drawBatch(isWhole ? model : compileModel(options.model, "none"));
   let taken = 0;
   return {
+    /**
+     * Takes the next step.
+     *
+     * @param microBatches of the step. Default: those of the run.
+     * @returns milliseconds from the request to the answer, and the traces of the workers.
+     */
     async step(microBatches = prepared.microBatches) {
       const all = Array.from({ length: microBatches }, () => fields), step = ++taken;
       const predictions = all.reduce((sum, one) => sum + prepared.predictionsOf(one), 0);
@@ -148,20 +144,17 @@ export const openTinyRun = (options: PlaceOptions): Promise<MeasuredRun> => {
 };
 
 /** Milliseconds of a short and of a long step of a tiny run, without their actions. */
-export interface TinySteps {
-  readonly fewMs: number;
-  readonly manyMs: number;
-}
+export type TinySteps = Awaited<ReturnType<typeof takeTinySteps>>;
 
 /** Takes a short and a long step. */
-export async function takeTinySteps(run: MeasuredRun): Promise<TinySteps> {
+export async function takeTinySteps(run: MeasuredRun) {
   const few = await run.step(FEW), many = await run.step(MANY);
   return { fewMs: besideActions(few), manyMs: besideActions(many) };
 }
 
 /** Returns the milliseconds of a step in which its only worker ran no action. */
 export function besideActions(
-  { ms, traces }: { readonly ms: number; readonly traces: StepOutcome["traces"] },
+  { ms, traces }: Awaited<ReturnType<MeasuredRun["step"]>>,
 ): number {
   return ms - readStep(traces).workers[0]!.busyMs;
 }
@@ -170,10 +163,7 @@ export function besideActions(
  * Returns the milliseconds that each action and each step takes apart from kernels and messages of
  * the given latency.
  */
-export function overheadsOf(
-  steps: readonly TinySteps[],
-  latencyMs: number,
-): { readonly dispatchMs: number; readonly stepMs: number } {
+export function overheadsOf(steps: readonly TinySteps[], latencyMs: number) {
   const fewMs = median(steps.map((one) => one.fewMs));
   const manyMs = median(steps.map((one) => one.manyMs));
   const dispatchMs = Math.max(0, manyMs - fewMs) / (2 * (MANY - FEW));

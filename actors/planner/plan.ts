@@ -572,23 +572,7 @@ export function scheduleOf(
 }
 
 /** A planned run after some losses. */
-export interface RemainingRun {
-  /** Rank of the plan, from 1. */
-  readonly rank: number;
-  /** Workers that are lost. */
-  readonly losses: number;
-  /** Workers that remain. */
-  readonly workers: number;
-  readonly layout: HostLayout;
-  /** Logical copies of the model, of which each pipeline hosts an equal part. */
-  readonly copies: number;
-  /** The prediction. */
-  readonly run: CandidateRun;
-  /** Its samples per second, as a share of those without losses. */
-  readonly speed: number;
-  /** True if each stage is on two workers, so that the run survives another loss without a restart. */
-  readonly canMove: boolean;
-}
+export type RemainingRun = ReturnType<typeof afterLosses>[number];
 
 /**
  * Predicts the best planned run that other workers can host: without losses, and after each number of
@@ -604,7 +588,7 @@ export function afterLosses(
   best: readonly CandidateRun[],
   forecast: Forecast,
   { layers, batch, losses }: { readonly layers: number; readonly batch: number; losses: number },
-): RemainingRun[] {
+) {
   const refusals = best.map((run) => hostingRefusal(scheduleOf(run)));
   const rank = 1 + refusals.indexOf(undefined), planned = best[rank - 1];
   if (!planned) throw new RangeError(refusals[0]);
@@ -613,8 +597,20 @@ export function afterLosses(
   const scheduleOptions = { ...options, workers, microBatches };
   const moved = { ...planned, bucketSize: undefined, layout: undefined, reason: undefined };
   const remaining = (lost: number, layout: HostLayout, run: CandidateRun, on: Schedule) => ({
-    ...{ rank, losses: lost, workers: workers * replicas - lost, layout, copies, run },
+    /** Rank of the plan, from 1. */
+    rank,
+    /** Workers that are lost. */
+    losses: lost,
+    /** Workers that remain. */
+    workers: workers * replicas - lost,
+    layout,
+    /** Logical copies of the model, of which each pipeline hosts an equal part. */
+    copies,
+    /** The prediction. */
+    run,
+    /** Its samples per second, as a share of those without losses. */
     speed: run.samplesPerSecond / planned.samplesPerSecond,
+    /** True if each stage is on two workers, so that the run survives another loss without a restart. */
     canMove: copiesOf(on, layout.pipelines)
       .every((held) => new Set(held.map(({ worker }) => worker)).size > 1),
   });

@@ -19,7 +19,6 @@ import {
   type StepModel,
 } from "../../schedules/mod.ts";
 import { eagerStages } from "../gradients/sync.ts";
-import type { WorkerMemory } from "../options/train_events.ts";
 import { linkedSchedule } from "../pipeline/layout.ts";
 import type { StepOutcome } from "../pipeline/step.ts";
 import { type CompileOptions, compileRun } from "../run/compile.ts";
@@ -39,6 +38,7 @@ import {
   type LayerFacts,
   type LinearCost,
   type LinkCost,
+  meanOf,
   median,
   parametersOf,
   type Profile,
@@ -150,22 +150,7 @@ interface PredictedRun extends Omit<PredictOptions, "model" | "schedule"> {
 }
 
 /** Prediction of a step. */
-export interface Prediction {
-  /** Milliseconds from the request of the step to its answer. */
-  readonly stepMs: number;
-  /** Milliseconds of the step that are due to varied durations. */
-  readonly variationMs: number;
-  /** The simulated step, with the use of each worker's time. */
-  readonly simulated: SimulatedStep;
-  /** The model of the simulation. */
-  readonly model: StepModel;
-  /** Load of each stage that the simulation assumes: see {@linkcode concurrencyOf}. */
-  readonly atOnce: readonly number[];
-  /** Memory of each worker of a data-parallel replica. */
-  readonly memory: readonly WorkerMemory[];
-  /** Reasons for a larger error, such as costs scaled from other sizes. */
-  readonly notes: readonly string[];
-}
+export type Prediction = NonNullable<ReturnType<typeof predictWithin>>;
 
 /** Number of simulations, each with the loads of the previous one; more have no visible effect. */
 const PASSES = 3;
@@ -211,7 +196,7 @@ export function predictWithin(
   profile: Profile,
   predicted: PredictedRun,
   mostComputedMs: (model: StepModel) => number,
-): Prediction | undefined {
+) {
   const run = { ...predicted, schedule: linkedSchedule(predicted.schedule, predicted.compiled) };
   const { schedule, compiled, device, transport = "worker", replicas = 1, microBatch } = run;
   const costs = openCosts(profile, device), link = linkOf(profile, transport);
@@ -235,7 +220,14 @@ export function predictWithin(
     );
     const model = modelOf(profile, run, models, link);
     const simulated = simulateWithin(model, pass < passes ? Infinity : mostComputedMs(model));
-    return simulated && { atOnce, model, simulated };
+    return simulated && {
+      /** Load of each stage that the simulation assumes: see {@linkcode concurrencyOf}. */
+      atOnce,
+      /** The model of the simulation. */
+      model,
+      /** The simulated step, with the use of each worker's time. */
+      simulated,
+    };
   };
   let step = simulate(stages.map(() => workers), 1);
   for (let pass = 2; step && pass <= passes; pass++) {
@@ -250,11 +242,15 @@ export function predictWithin(
   const variationMs = waitedMs(profile, step.model, step.simulated, run.draws ?? DRAWS);
   return {
     ...step,
+    /** Milliseconds from the request of the step to its answer. */
     stepMs: step.simulated.makespanMs + variationMs + profile.closing.stepMs,
+    /** Milliseconds of the step that are due to varied durations. */
     variationMs,
+    /** Memory of each worker of a data-parallel replica. */
     get memory() {
       return compiled.memory;
     },
+    /** Reasons for a larger error, such as costs scaled from other sizes. */
     notes: [
       ...[...costs.scaled, ...traced?.scaled ?? []].map((what) => `scaled: ${what}`),
       ...workers > cores ? [crowded] : [],
@@ -466,13 +462,13 @@ function stageCost(
   stage: number,
   workers: number,
 ): LayerCost {
-  const meanOf = (kind: string) => {
+  const mean = (kind: string) => {
     const all = actions.get(`${stage}${kind}`);
-    return all && all.reduce((sum, one) => sum + one, 0) / all.length;
+    return all && meanOf(all);
   };
-  const forwardMs = meanOf("F"), inputMs = meanOf("I"), weightMs = meanOf("W");
+  const forwardMs = mean("F"), inputMs = mean("I"), weightMs = mean("W");
   const isSplit = inputMs !== undefined && weightMs !== undefined;
-  const backwardMs = meanOf("B") ?? (isSplit ? inputMs + weightMs : undefined);
+  const backwardMs = mean("B") ?? (isSplit ? inputMs + weightMs : undefined);
   if (forwardMs === undefined || backwardMs === undefined) {
     const must = `the trace must have a forward and a backward of stage ${stage}`;
     throw refusal("take costs", must, [...actions.keys()].join(", ") || "no action");

@@ -411,7 +411,8 @@ export function variationOf(groups: Iterable<readonly number[]>): number[] {
   return quantiles.map((one) => one / mean);
 }
 
-const TIMES = ["forwardMs", "backwardMs", "inputMs", "weightMs", "recomputeMs"] as const;
+/** Times of a layer. */
+export const TIMES = ["forwardMs", "backwardMs", "inputMs", "weightMs", "recomputeMs"] as const;
 
 /** Returns a cost whose known times are multiplied by a factor. */
 export function scaledCost(cost: LayerCost, factor: number): LayerCost {

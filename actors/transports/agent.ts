@@ -127,10 +127,35 @@ export class Enlisted {
   readonly #handlers = new Map<number, (report: AgentReport) => void>();
   #count = 0;
 
-  /** Returns a unique number for a new isolate; `report` gets its reports. */
-  enlist(report: (report: AgentReport) => void): number {
-    this.#handlers.set(++this.#count, report);
-    return this.#count;
+  /** Starts an isolate by an agent, to which `order` sends an order. */
+  start(
+    order: (order: AgentOrder, transfer?: readonly Transferable[]) => void,
+    { boot, transfer, receive }: Pick<StartRequest, "boot" | "transfer" | "receive">,
+  ): RemoteIsolate & { readonly number: number } {
+    const gone = Promise.withResolvers<string>(), ended = Promise.withResolvers<void>();
+    const isolate = ++this.#count;
+    let sawActivity = true;
+    this.#handlers.set(isolate, (report) => {
+      if (report.kind === "frame") receive(report.frame);
+      else if (report.kind === "gone") gone.resolve(report.cause);
+      else if (report.kind === "ended") ended.resolve();
+      else sawActivity = true;
+    });
+    order({ kind: "start", isolate, boot }, transfer);
+    return {
+      number: isolate,
+      send: (frame, transfer) => order({ kind: "frame", isolate, frame }, transfer),
+      close: () => order({ kind: "close", isolate }),
+      kill: () => order({ kind: "kill", isolate }),
+      abandon: () => order({ kind: "abandon", isolate }),
+      gone: gone.promise,
+      ended: ended.promise,
+      isAlive() {
+        const did = sawActivity;
+        sawActivity = false;
+        return did;
+      },
+    };
   }
 
   /** Passes a report to the handler of its isolate. */
@@ -138,40 +163,4 @@ export class Enlisted {
     this.#handlers.get(one.isolate)?.(one);
     if (one.kind === "ended") this.#handlers.delete(one.isolate);
   }
-}
-
-/**
- * Starts an isolate by an agent.
- *
- * @param order sends an order to the agent.
- * @param enlisted gives the isolate its number, and gets the reports of the agent.
- */
-export function startByAgent(
-  order: (order: AgentOrder, transfer?: readonly Transferable[]) => void,
-  enlisted: Pick<Enlisted, "enlist">,
-  { boot, transfer, receive }: Pick<StartRequest, "boot" | "transfer" | "receive">,
-): RemoteIsolate & { readonly number: number } {
-  const gone = Promise.withResolvers<string>(), ended = Promise.withResolvers<void>();
-  let sawActivity = true;
-  const isolate = enlisted.enlist((report) => {
-    if (report.kind === "frame") receive(report.frame);
-    else if (report.kind === "gone") gone.resolve(report.cause);
-    else if (report.kind === "ended") ended.resolve();
-    else sawActivity = true;
-  });
-  order({ kind: "start", isolate, boot }, transfer);
-  return {
-    number: isolate,
-    send: (frame, transfer) => order({ kind: "frame", isolate, frame }, transfer),
-    close: () => order({ kind: "close", isolate }),
-    kill: () => order({ kind: "kill", isolate }),
-    abandon: () => order({ kind: "abandon", isolate }),
-    gone: gone.promise,
-    ended: ended.promise,
-    isAlive() {
-      const did = sawActivity;
-      sawActivity = false;
-      return did;
-    },
-  };
 }

@@ -160,114 +160,89 @@ export const PROCESS_TRANSPORT: Transport = {
   open(options) {
     const acceptor = new Acceptor();
     return {
-      start: (request) => new ProcessIsolate(request, options, acceptor),
+      start: (request) => startProcess(request, options, acceptor),
       drain: () => acceptor.look(),
     };
   },
 };
 
-/** A child process, seen from the root. */
-class ProcessIsolate implements RemoteIsolate {
-  readonly ended: Promise<void>;
-  readonly #gone = Promise.withResolvers<string>();
-  readonly gone: Promise<string> = this.#gone.promise;
-  readonly #number: number;
-  readonly #graceMs: number;
-  readonly #receive: (frame: unknown) => void;
-  readonly #outbox = new Outbox();
-  readonly #child: Deno.ChildProcess;
+/**
+ * Starts a child process.
+ *
+ * @throws {DOMException} when the first frame cannot be cloned.
+ * @throws {Deno.errors.NotCapable} when the process would not get exactly the permissions of this
+ * program.
+ * @throws {RangeError} when the folder for temporary files cannot be used.
+ */
+function startProcess(
+  { isolate, memoryLimitMb, boot, transfer, receive }: StartRequest,
+  { stopGraceMs }: TransportOptions,
+  acceptor: Acceptor,
+): RemoteIsolate {
+  const gone = Promise.withResolvers<string>(), outbox = new Outbox();
   /** Settles when all received frames are handled. */
-  #heard: Promise<void> | undefined;
-  #isDead = false;
+  let heard: Promise<void> | undefined;
   /** True when the process has reported activity since the last call of `isAlive`. */
-  #sawActivity = false;
-  #killTimer: ReturnType<typeof setTimeout> | undefined;
-
-  /**
-   * Starts a process.
-   *
-   * @throws {DOMException} when the first frame cannot be cloned.
-   * @throws {Deno.errors.NotCapable} when the process would not get exactly the permissions of this
-   * program.
-   * @throws {RangeError} when the folder for temporary files cannot be used.
-   */
-  constructor(
-    { isolate, memoryLimitMb, boot, transfer, receive }: StartRequest,
-    { stopGraceMs }: TransportOptions,
-    private readonly acceptor: Acceptor,
-  ) {
-    this.#number = isolate;
-    this.#graceMs = stopGraceMs;
-    this.#receive = receive;
-    this.#outbox.post(boot, transfer);
+  let sawActivity = false;
+  let child: Deno.ChildProcess, isDead = false;
+  let killTimer: ReturnType<typeof setTimeout> | undefined;
+  const attach = (conn: Deno.Conn) => {
+    outbox.attach(conn);
+    heard = receiveFrames(conn, receive).finally(() => conn.close());
+  };
+  const kill = () => {
+    if (isDead) return;
     try {
-      const permissions = permissionFlags();
-      const orders = acceptor.expect(
-        isolate,
-        (conn) => this.#attach(conn),
-        () => this.#sawActivity = true,
-      );
-      this.#child = commandOf(memoryLimitMb, permissions, orders.rendezvous.directory).spawn();
-      this.#instruct(orders);
-    } catch (error) {
-      acceptor.forget(isolate);
-      throw error;
-    }
-    this.ended = this.#awaitEnd();
-  }
-
-  send(frame: unknown, transfer: readonly Transferable[]): void {
-    this.#outbox.post(frame, transfer as readonly ArrayBuffer[]);
-  }
-
-  isAlive(): boolean {
-    const sawActivity = this.#sawActivity;
-    this.#sawActivity = false;
-    return sawActivity;
-  }
-
-  /**
-   * Closes the connection. All frames of the process are received, because its `done` is the last
-   * one.
-   */
-  close(): void {
-    this.#gone.resolve("it is done");
-    if (this.#isDead) return;
-    this.#outbox.finish();
-    this.#killTimer = setTimeout(() => this.kill(), this.#graceMs);
-  }
-
-  kill(): void {
-    if (this.#isDead) return;
-    try {
-      this.#child.kill("SIGKILL");
+      child.kill("SIGKILL");
     } catch {
       // The process has just died; its status reports it.
     }
+  };
+  const awaitEnd = async () => {
+    const status = await child.status;
+    isDead = true;
+    clearTimeout(killTimer);
+    await child.stdin.close().catch(() => {});
+    await heard;
+    acceptor.forget(isolate);
+    gone.resolve(endReason(status));
+  };
+  outbox.post(boot, transfer);
+  try {
+    const permissions = permissionFlags();
+    const orders = acceptor.expect(isolate, attach, () => sawActivity = true);
+    child = commandOf(memoryLimitMb, permissions, orders.rendezvous.directory).spawn();
+    instruct(child, orders);
+  } catch (error) {
+    acceptor.forget(isolate);
+    throw error;
   }
+  return {
+    send: (frame, transfer) => outbox.post(frame, transfer as readonly ArrayBuffer[]),
+    isAlive() {
+      const did = sawActivity;
+      sawActivity = false;
+      return did;
+    },
+    // All frames of the process are received, because its `done` is the last one.
+    close() {
+      gone.resolve("it is done");
+      if (isDead) return;
+      outbox.finish();
+      killTimer = setTimeout(kill, stopGraceMs);
+    },
+    kill,
+    gone: gone.promise,
+    ended: awaitEnd(),
+  };
+}
 
-  async #awaitEnd(): Promise<void> {
-    const status = await this.#child.status;
-    this.#isDead = true;
-    clearTimeout(this.#killTimer);
-    await this.#child.stdin.close().catch(() => {});
-    await this.#heard;
-    this.acceptor.forget(this.#number);
-    this.#gone.resolve(endReason(status));
-  }
-
-  #attach(conn: Deno.Conn): void {
-    this.#outbox.attach(conn);
-    this.#heard = receiveFrames(conn, this.#receive).finally(() => conn.close());
-  }
-
-  /** Sends the orders as one line of JSON; the pipe stays open while this process lives. */
-  async #instruct(orders: Orders): Promise<void> {
-    const writer = this.#child.stdin.getWriter();
-    // A dead process is noticed in `#awaitEnd`.
-    await writer.write(new TextEncoder().encode(`${JSON.stringify(orders)}\n`)).catch(() => {});
-    writer.releaseLock();
-  }
+/** Sends the orders as one line of JSON; the pipe stays open while this process lives. */
+async function instruct({ stdin }: Deno.ChildProcess, orders: Orders): Promise<void> {
+  const writer = stdin.getWriter();
+  // A dead process is noticed by its status.
+  await writer.write(new TextEncoder().encode(`${JSON.stringify(orders)}\n`)).catch(() => {});
+  writer.releaseLock();
 }
 
 /** Permissions that a child process needs to start and to connect to others. */

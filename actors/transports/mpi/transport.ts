@@ -5,7 +5,7 @@
  */
 
 import type { OpenTransport, Transport } from "../../runtime/transport.ts";
-import { type AgentReport, Enlisted, startByAgent } from "../agent.ts";
+import { type AgentReport, Enlisted } from "../agent.ts";
 import { RankAgent, type RankOrder } from "./agent.ts";
 import { openComm } from "./comm.ts";
 import { launchedRanks } from "./library.ts";
@@ -129,7 +129,7 @@ export function mpiTransport(
           const rank = rankOf(started++), { root } = job;
           const order = (one: RankOrder, transfer?: readonly Transferable[]) =>
             root.order(rank, one, transfer);
-          return startByAgent(order, root.enlisted, request);
+          return root.enlisted.start(order, request);
         },
         drain() {
           job.root.drain();

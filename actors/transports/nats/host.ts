@@ -100,10 +100,7 @@ export async function joinRun(options: HostOptions): Promise<void> {
 function agentOn(link: Link): Agent {
   const outbox = new Outbox();
   outbox.attach(link);
-  const workers = openWorkers({
-    module: new URL("./host_entry.ts", import.meta.url),
-    more: () => ({ value: undefined, transfer: [] }),
-  });
+  const workers = openWorkers({ module: new URL("./host_entry.ts", import.meta.url) });
   return new Agent(workers, {
     tell: (report) => outbox.post(report, report.kind === "frame" ? movedIn(report.frame) : []),
   });

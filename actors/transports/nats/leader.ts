@@ -20,7 +20,7 @@ import { starterOf } from "../../runtime/spawning.ts";
 import type { OpenTransport, StartRequest, Transport } from "../../runtime/transport.ts";
 import { type ActorRef, isMessage, isRef } from "../../runtime/types.ts";
 import type { BootFrame } from "../../runtime/wire.ts";
-import { type AgentOrder, type AgentReport, Enlisted, startByAgent } from "../agent.ts";
+import { type AgentOrder, type AgentReport, Enlisted } from "../agent.ts";
 import { flush, Outbox, receiveFrames } from "../stream.ts";
 import {
   BEAT_MS,
@@ -182,7 +182,7 @@ export class Leader {
     this.#modules.add((request.boot as BootFrame).launch.spec.module);
     const order = (one: AgentOrder, transfer: readonly Transferable[] = []) =>
       outbox.post(one, transfer as readonly ArrayBuffer[]);
-    const isolate = startByAgent(order, this.#enlisted, request);
+    const isolate = this.#enlisted.start(order, request);
     isolates.set(isolate.number, request.isolate);
     isolate.ended.then(() => isolates.delete(isolate.number));
     return {

@@ -70,21 +70,19 @@ export function openLayerCosts(layers: readonly LayerCost[], device: string) {
   const known = new Map<string, HeldCost[][]>(), scaled = new Set<string>();
   const ofDevice = layers.filter((one) => one.device === device);
   const loads = [...new Set(ofDevice.map(({ atOnce }) => atOnce))].sort((a, b) => a - b);
-  const find = (facts: LayerFacts): HeldCost[][] => {
-    const key = `${facts.precision} ${factsKey(facts)}`, found = known.get(key);
-    if (found) return found;
+  const costsOf = (facts: LayerFacts): HeldCost[][] => {
     const candidates = ofDevice.filter(({ kind, precision }) =>
       kind === facts.kind && precision === facts.precision
     );
     if (candidates.length === 0) throw unknown(layers, facts, device);
-    const costs = loads.map((atOnce) => {
+    return loads.map((atOnce) => {
       const measured = candidates.filter((one) => one.atOnce === atOnce);
       return nearest(facts, measured.length > 0 ? measured : candidates)
         .map((one) => ({ held: one.heldParameters ?? 0, cost: scaledTo(facts, one, scaled) }));
     });
-    known.set(key, costs);
-    return costs;
   };
+  const find = (facts: LayerFacts) =>
+    known.getOrInsertComputed(`${facts.precision} ${factsKey(facts)}`, () => costsOf(facts));
   return {
     /** Descriptions of scaled costs, for the notes of a prediction. */
     scaled: scaled as ReadonlySet<string>,

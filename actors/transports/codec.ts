@@ -189,8 +189,8 @@ class ValueReader {
     const Kind = ERRORS[this.#byte()] ?? this.#fail("an error of no kind");
     const error = this.#note(new Kind()), parts = this.#byte();
     delete error.stack;
-    for (const part of ["message", "stack", "cause"] as const) {
-      if (!(parts & ERROR_PARTS[part])) continue;
+    for (const [part, bit] of Object.entries(ERROR_PARTS)) {
+      if (!(parts & bit)) continue;
       const descriptor = { ...DATA_PROPERTY, enumerable: false, value: this.value() };
       Object.defineProperty(error, part, descriptor);
     }
@@ -483,13 +483,9 @@ class ValueWriter {
     this.#note(error);
     this.#byte(TAG.error);
     this.#byte(kind);
-    const has = (part: keyof typeof ERROR_PARTS) =>
-      Object.hasOwn(error, part) ? ERROR_PARTS[part] : 0;
-    const parts = has("message") | has("stack") | has("cause");
-    this.#byte(parts);
-    if (parts & ERROR_PARTS.message) this.#value(error.message);
-    if (parts & ERROR_PARTS.stack) this.#value(error.stack);
-    if (parts & ERROR_PARTS.cause) this.#value(error.cause);
+    const parts = Object.entries(ERROR_PARTS).filter(([part]) => Object.hasOwn(error, part));
+    this.#byte(parts.reduce((bits, [, bit]) => bits | bit, 0));
+    for (const [part] of parts) this.#value(error[part as keyof typeof ERROR_PARTS]);
   }
 
   /** Writes a view after its buffer, which several views may share. */

@@ -25,7 +25,7 @@ import { resultOr } from "../runtime/types.ts";
 import {
   type Address,
   beatOf,
-  closeRendezvous,
+  closeRendezvousFolder,
   type Endpoint,
   listen,
   openRendezvous,
@@ -73,7 +73,7 @@ class Acceptor {
     if (this.#expected.size > 0) return;
     this.#endpoint?.close();
     this.#poll?.close();
-    if (this.#rendezvous) closeRendezvous(this.#rendezvous);
+    if (this.#rendezvous) closeRendezvousFolder(this.#rendezvous.directory);
     this.#endpoint = this.#poll = this.#rendezvous = undefined;
   }
 
@@ -155,7 +155,7 @@ export const PROCESS_TRANSPORT: Transport = {
   limitsMemory: true,
   check() {
     permissionFlags();
-    closeRendezvous(openRendezvous());
+    closeRendezvousFolder(openRendezvous().directory);
   },
   open(options) {
     const acceptor = new Acceptor();
@@ -191,12 +191,8 @@ function startProcess(
     heard = receiveFrames(conn, receive).finally(() => conn.close());
   };
   const kill = () => {
-    if (isDead) return;
-    try {
-      child.kill("SIGKILL");
-    } catch {
-      // The process has just died; its status reports it.
-    }
+    // On a failure the process has just died; its status reports it.
+    if (!isDead) resultOr(() => child.kill("SIGKILL"), undefined);
   };
   const awaitEnd = async () => {
     const status = await child.status;

@@ -96,11 +96,8 @@ export function tidyRendezvousFolders(): void {
 export function removeOrphaned(path: string): void {
   // Processes that remove it at the same time may make each other fail; the last attempt succeeds.
   for (let tries = 0; tries < MAX_TRIES; tries++) {
-    try {
-      Deno.removeSync(path, { recursive: true });
-    } catch {
-      // The folder is gone, or the next attempt removes it.
-    }
+    // On a failure the folder is gone, or the next attempt removes it.
+    resultOr(() => Deno.removeSync(path, { recursive: true }), undefined);
   }
   tidyRendezvousFolders();
 }
@@ -127,11 +124,8 @@ function removeAbandoned(own: string): void {
   for (const { name, isDirectory } of Deno.readDirSync(temporary)) {
     const path = join(temporary, name);
     if (!isDirectory || !name.startsWith(PREFIX) || !isAbandoned(path, uid)) continue;
-    try {
-      Deno.removeSync(path, { recursive: true });
-    } catch {
-      // Another program removes it at the same time.
-    }
+    // On a failure another program removes it at the same time.
+    resultOr(() => Deno.removeSync(path, { recursive: true }), undefined);
   }
 }
 
@@ -154,10 +148,7 @@ export interface Rendezvous {
 }
 
 /** A listening socket of an isolate. */
-export interface Endpoint {
-  readonly address: Address;
-  close(): void;
-}
+export type Endpoint = ReturnType<typeof listen>;
 
 const ENCODER = new TextEncoder();
 
@@ -179,11 +170,6 @@ export function openRendezvous(): Rendezvous {
   return { directory: openRendezvousFolder(), token: crypto.randomUUID() };
 }
 
-/** Removes the directory and its contents. */
-export function closeRendezvous({ directory }: Rendezvous): void {
-  closeRendezvousFolder(directory);
-}
-
 /**
  * Listens for connections.
  *
@@ -193,7 +179,7 @@ export function listen(
   { directory, token }: Rendezvous,
   name: string,
   onConnect: (conn: Deno.Conn, caller: number) => void,
-): Endpoint {
+) {
   const listener: Deno.Listener<Deno.Conn<Address>, Address> = Deno.build.os === "windows"
     ? Deno.listen({ transport: "tcp", hostname: "127.0.0.1", port: 0 })
     : Deno.listen({ transport: "unix", path: `${directory}/${name}.sock` });

@@ -21,20 +21,15 @@ import { type Comm, type FrameChannel, openFrames } from "./comm.ts";
 import type { GroupRanks } from "./transfers.ts";
 import type { Address, InvitationAddress, PeerFrame } from "./wire.ts";
 
-/** The receiving end of a connection. */
-interface Receiving {
-  readonly receive: (frame: unknown) => void;
-  readonly early: unknown[];
-  isHeard: boolean | undefined;
-  readonly ended: PromiseWithResolvers<void>;
-}
-
 /** Connects an isolate to others of its job. */
 export class MpiConnector implements PeerConnector {
   readonly #frames: FrameChannel;
   readonly #invited: ((sender: PeerSender) => void)[] = [];
   /** Receiving ends, by the isolate number of the sender. */
-  readonly #receiving = new Map<number, Receiving>();
+  readonly #receiving = new Map<
+    number,
+    (heard: Exclude<PeerFrame, { kind: "connected" }>) => void
+  >();
 
   /**
    * @param own the address of this isolate.
@@ -62,19 +57,23 @@ export class MpiConnector implements PeerConnector {
 
   connect(_: number, address: unknown, receive: (frame: unknown) => void): PeerReceiver {
     const to = address as InvitationAddress, { isolate, invitation } = to;
-    const ended = Promise.withResolvers<void>();
-    const one: Receiving = { receive, early: [], isHeard: undefined, ended };
-    this.#receiving.set(isolate, one);
+    const ended = Promise.withResolvers<void>(), early: unknown[] = [];
+    let isHeard: boolean | undefined;
+    this.#receiving.set(isolate, (heard) => {
+      if (heard.kind === "end") ended.resolve();
+      else if (isHeard) receive(heard.frame);
+      else if (isHeard === undefined) early.push(heard.frame);
+    });
     this.#send(to, { kind: "connected", from: this.own, invitation });
-    const hear = (isHeard: boolean) => {
-      one.isHeard ??= isHeard;
-      for (const frame of one.early.splice(0)) if (one.isHeard) receive(frame);
+    const hear = (isNow: boolean) => {
+      isHeard ??= isNow;
+      for (const frame of early.splice(0)) if (isHeard) receive(frame);
     };
     return {
       listen: () => hear(true),
       settle() {
         hear(false);
-        return one.ended.promise;
+        return ended.promise;
       },
       close: () => {
         hear(false);
@@ -88,13 +87,8 @@ export class MpiConnector implements PeerConnector {
   }
 
   #hear(heard: PeerFrame): void {
-    if (heard.kind === "connected") {
-      return this.#invited[heard.invitation]?.(this.#senderTo(heard.from));
-    }
-    const one = this.#receiving.get(heard.from);
-    if (heard.kind === "end") one?.ended.resolve();
-    else if (one?.isHeard) one.receive(heard.frame);
-    else if (one?.isHeard === undefined) one?.early.push(heard.frame);
+    if (heard.kind !== "connected") this.#receiving.get(heard.from)?.(heard);
+    else this.#invited[heard.invitation]?.(this.#senderTo(heard.from));
   }
 
   #senderTo(to: Address): PeerSender {

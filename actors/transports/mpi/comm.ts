@@ -5,7 +5,7 @@
  */
 
 import { deadline } from "@std/async/deadline";
-import type { Collectives } from "../../runtime/transport.ts";
+import type { Addend, Collectives } from "../../runtime/transport.ts";
 import { decodeFrame, encodeFrame } from "../codec.ts";
 import { PortChannel } from "../ports.ts";
 import type { CommOrder, CommReport } from "./comm_entry.ts";
@@ -14,17 +14,13 @@ import type { GroupRanks, SumFrame } from "./transfers.ts";
 import { type Address, AGENT, type JobFacts, movedOf, type Packet } from "./wire.ts";
 
 /** A channel for frames between ranks. */
-export interface FrameChannel extends Collectives {
-  /** Sends a frame. @throws {DOMException} `DataCloneError` when it cannot be cloned. */
-  send(to: Address, frame: unknown, transfer: readonly Transferable[]): void;
-  /** Receives all pending frames. */
-  drain(): void;
-  close(): void;
-}
+export type FrameChannel = ReturnType<typeof openFrames>;
+
+type Done = Parameters<Collectives["allReduce"]>[1];
 
 /** Opens an isolate's channel over its port to the communication worker. */
-export function openFrames(port: MessagePort, receive: (frame: unknown) => void): FrameChannel {
-  const summed = new Map<number, Parameters<Collectives["allReduce"]>[1]>();
+export function openFrames(port: MessagePort, receive: (frame: unknown) => void) {
+  const summed = new Map<number, Done>();
   let sums = 0;
   const channel = new PortChannel(port, (frame) => {
     if ("addend" in (frame as object)) {
@@ -37,16 +33,18 @@ export function openFrames(port: MessagePort, receive: (frame: unknown) => void)
   });
   channel.listen();
   return {
-    send(to, frame, transfer) {
+    /** Sends a frame. @throws {DOMException} `DataCloneError` when it cannot be cloned. */
+    send(to: Address, frame: unknown, transfer: readonly Transferable[]): void {
       const { body, buffers } = encodeFrame(frame, transfer as readonly ArrayBuffer[]);
       const packet: Packet = { to, body, buffers };
       channel.send(packet, movedOf(packet));
     },
-    allReduce(addend, done) {
+    allReduce(addend: Addend, done: Done): void {
       const frame: SumFrame = { nth: sums++, addend };
       summed.set(frame.nth, done);
       channel.send(frame, [addend.values.buffer]);
     },
+    /** Receives all pending frames. */
     drain: () => channel.drain(),
     close: () => channel.close(),
   };

@@ -11,7 +11,7 @@
 import { decodeFrame, encodeFrame } from "../codec.ts";
 import { PortChannel } from "../ports.ts";
 import type { WorkerScope } from "../serve.ts";
-import { JobRefusal, type MpiOptions, openMpi } from "./library.ts";
+import { JobRefusal, type Mpi, type MpiOptions, openMpi } from "./library.ts";
 import { Outgoing, receivePackets } from "./link.ts";
 import { exchangeNotifiers, ownNetworks } from "./networks.ts";
 import { ColumnSums, type GroupRanks, type SumFrame, Transfers } from "./transfers.ts";
@@ -60,7 +60,6 @@ export type CommReport =
 const scope = globalThis as unknown as WorkerScope<CommOrder, CommReport>;
 const tell = (report: CommReport) => scope.postMessage(report);
 const failed = ({ message }: Error) => tell({ kind: "failed", message });
-const refused = ({ message }: JobRefusal) => tell({ kind: "refused", message });
 
 /** Adds an array; its sums are returned to the isolate. */
 type Add = (isolate: number, frame: SumFrame) => void;
@@ -119,14 +118,9 @@ function openPorts(route: (packet: Packet) => void, add: Add) {
   };
 }
 
-/** Initializes MPI, and creates its transfers. */
-function openParts(options: MpiOptions) {
-  const mpi = openMpi(options);
-  return { mpi, transfers: new Transfers(mpi, failed) };
-}
-
 function open({ mpi: options, on, facts }: Extract<CommOrder, { kind: "open" }>) {
-  const parts = opened = openParts(options), { mpi, transfers } = parts;
+  const mpi = openMpi(options), transfers = new Transfers(mpi, failed);
+  const parts = opened = { mpi, transfers };
   const sums = new ColumnSums(mpi, transfers), links = new Map<number, Outgoing>();
   const linkTo = (rank: number) => {
     const link = links.get(rank) ?? new Outgoing(parts, rank, doors.connect(rank), failed);
@@ -169,7 +163,7 @@ function open({ mpi: options, on, facts }: Extract<CommOrder, { kind: "open" }>)
   };
 }
 
-let opened: ReturnType<typeof openParts> | undefined;
+let opened: { readonly mpi: Mpi; readonly transfers: Transfers } | undefined;
 let comm: ReturnType<typeof open> | undefined;
 
 /** Finalizes MPI, if it was initialized. */
@@ -189,7 +183,7 @@ scope.onmessage = ({ data }) => {
   } catch (error) {
     if (!(error instanceof JobRefusal)) return failed(error as Error);
     // All ranks refuse together, so they can finalize MPI, as launchers require.
-    refused(error);
+    tell({ kind: "refused", message: error.message });
     finalize();
   }
 };

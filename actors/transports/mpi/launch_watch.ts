@@ -30,11 +30,9 @@ export type WatchOrders = Pick<Liveness, "rank" | "phase">;
 /** Reports the phase of this process, in a line that is short enough to be written atomically. */
 export function writeLiveness(orders: WatchOrders): void {
   const sign: Liveness = { ...orders, pid: Deno.pid, host: Deno.hostname() };
-  try {
-    Deno.stderr.writeSync(new TextEncoder().encode(`${MARK}${JSON.stringify(sign)}\n`));
-  } catch {
-    // The launcher has ended, or is about to.
-  }
+  const line = new TextEncoder().encode(`${MARK}${JSON.stringify(sign)}\n`);
+  // On a failure the launcher has ended, or is about to.
+  resultOr(() => Deno.stderr.writeSync(line), 0);
 }
 
 /** Returns the report in a line, if the line is one. */

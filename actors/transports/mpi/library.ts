@@ -73,14 +73,6 @@ export const MPICH_HANDLES: Handles = {
   },
 };
 
-/** Constants of Open MPI that are addresses. */
-const OPEN_MPI_ADDRESSES = {
-  ignoredStatus: null,
-  get inPlace() {
-    return Deno.UnsafePointer.create(1n);
-  },
-} as const;
-
 /** Fortran handles of Open MPI, and the functions that convert them. */
 const OPEN_MPI_NUMBERS = {
   world: ["MPI_Comm_f2c", 0],
@@ -95,16 +87,12 @@ const OPEN_MPI_NUMBERS = {
  * Open MPI uses PMIx and MPICH uses PMI-2. Processes of `mpirun` in a Slurm job also see the
  * variables of Slurm, so those are last.
  */
-const LAUNCHERS: readonly {
-  readonly abi: AbiName;
-  readonly rank: string;
-  readonly size: string;
-}[] = [
+const LAUNCHERS = [
   { abi: "openmpi", rank: "OMPI_COMM_WORLD_RANK", size: "OMPI_COMM_WORLD_SIZE" },
   { abi: "mpich", rank: "PMI_RANK", size: "PMI_SIZE" },
   { abi: "openmpi", rank: "PMIX_RANK", size: "SLURM_STEP_NUM_TASKS" },
   { abi: "mpich", rank: "SLURM_PROCID", size: "SLURM_STEP_NUM_TASKS" },
-];
+] as const;
 
 /** Variable that Open MPI sets when it binds each process to separate cores. */
 const IS_BOUND = "OMPI_MCA_orte_bound_at_launch";
@@ -227,7 +215,8 @@ export function openMpiHandles(library: string): Handles {
   });
   const handles = Object.entries(OPEN_MPI_NUMBERS)
     .map(([name, [convert, number]]) => [name, symbols[convert](number)]);
-  return { ...Object.fromEntries(handles), ...OPEN_MPI_ADDRESSES };
+  const addresses = { ignoredStatus: null, inPlace: Deno.UnsafePointer.create(1n) };
+  return { ...Object.fromEntries(handles), ...addresses };
 }
 
 /**

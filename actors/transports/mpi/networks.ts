@@ -179,12 +179,7 @@ const MAX_GUESTS = 64;
 const REST_MS = 50;
 
 /** A listener for connections of other ranks. */
-export interface Notifier {
-  readonly address: { readonly hostname: string; readonly port: number };
-  /** Starts to accept clients that know the secret. */
-  admit(rank: number, secret: Uint8Array): void;
-  close(): void;
-}
+export type Notifier = ReturnType<typeof openNotifier>;
 
 /**
  * Opens a listener.
@@ -197,7 +192,7 @@ export function openNotifier(
   hostname: string,
   ring: (conn: Deno.TcpConn, rank: number) => void,
   greetingMs = GREETING_MS,
-): Notifier {
+) {
   const listener = Deno.listen({ hostname, port: 0 }), guests = new Set<Deno.TcpConn>();
   const admitted = Promise.withResolvers<{ rank: number; secret: Uint8Array }>();
   let isOpen = true;
@@ -236,7 +231,8 @@ export function openNotifier(
   void receive();
   return {
     address: { hostname, port: (listener.addr as Deno.NetAddr).port },
-    admit: (rank, secret) => admitted.resolve({ rank, secret }),
+    /** Starts to accept clients that know the secret. */
+    admit: (rank: number, secret: Uint8Array) => admitted.resolve({ rank, secret }),
     close() {
       isOpen = false;
       listener.close();

@@ -5,6 +5,7 @@
  */
 
 import { createHash } from "node:crypto";
+import type { EncodedFrame } from "../codec.ts";
 import { JobRefusal, type Mpi } from "./library.ts";
 
 /** The address of an isolate, or of the agent of a rank. */
@@ -17,10 +18,8 @@ export interface Address {
 export const AGENT = 0;
 
 /** An encoded message to another isolate. */
-export interface Packet {
+export interface Packet extends EncodedFrame {
   readonly to: Address;
-  readonly body: Uint8Array<ArrayBuffer>;
-  readonly buffers: readonly Uint8Array<ArrayBuffer>[];
 }
 
 /** Returns the buffers that move when a packet is passed to another thread. */

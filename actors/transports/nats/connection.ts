@@ -24,23 +24,15 @@ const subjectOf = (run: string, from: number | "*" | "none", to: number | "*"): 
 /** Returns whether a run can have this name, which is part of subjects. */
 export const isRunName = (name: string): boolean => /^[\w-]{1,64}$/.test(name);
 
-/** A member of a run, as its credentials name it. */
-interface Member {
-  readonly run: string;
-  readonly number: number;
-  /** The contents of the file. */
-  readonly bytes: Uint8Array;
-}
-
 /** Bytes of a file of credentials. */
 const CREDENTIALS_BYTES_MAX = 2 ** 16;
 
 /**
- * Reads a file of credentials.
+ * Reads a file of credentials; returns its contents, and the number of the member that they name.
  *
  * @throws {TypeError} when the file has no credentials, or those of another run or role.
  */
-async function readCredentials(path: string, run: string, leads: boolean): Promise<Member> {
+async function readCredentials(path: string, run: string, leads: boolean) {
   const refuse = (must: string, received: string): never => {
     throw new TypeError(`Cannot use ${path}: it must ${must}, received ${received}`);
   };
@@ -61,7 +53,7 @@ async function readCredentials(path: string, run: string, leads: boolean): Promi
     const received = isLeaders ? "those of the leader" : `those of host ${number}`;
     refuse(`be of ${leads ? "the leader of the run" : "a host"}`, received);
   }
-  return { run, number: Number(number), bytes };
+  return { number: Number(number), bytes };
 }
 
 /** Bytes that may wait at the server for one member: a window for each of its links. */
@@ -151,9 +143,8 @@ export type Connection = Awaited<ReturnType<typeof connectMember>>;
 export async function connectMember(place: MeetingPlace, hearing: Hearing) {
   const { hear, reconnected, closed, absent } = hearing;
   const { credentials, run, url } = place, leads = absent !== undefined;
-  const member = await readCredentials(credentials, run, leads);
-  const nats = await connectTo(place, member);
-  const { number } = member, from = leads ? "*" : LEADER;
+  const { number, bytes } = await readCredentials(credentials, run, leads);
+  const nats = await connectTo(place, bytes), from = leads ? "*" : LEADER;
   if (leads && await isLed(nats, run)) {
     await nats.close();
     const must = "no other process may lead it";
@@ -200,7 +191,8 @@ export async function connectMember(place: MeetingPlace, hearing: Hearing) {
     /** Publishes a message to a member, which is lost while the server is away. */
     publish,
     /** Publishes a record. */
-    say: (to: number, record: object) => publish(to, encodeControl(record)),
+    say: (to: number, record: object) =>
+      publish(to, new Uint8Array([CONTROL, ...new TextEncoder().encode(JSON.stringify(record))])),
     /** Closes the connection after all messages are published. */
     close: async () => {
       // Without the server the last messages cannot be published: a drain fails, or does not end.
@@ -253,12 +245,12 @@ const DRAIN_MS = 5000;
 /** Minimum milliseconds to wait for the answer of a server. */
 const CONNECT_MS = 2000;
 
-async function connectTo({ url, joinMs }: MeetingPlace, { bytes }: Member) {
+async function connectTo({ url, joinMs }: MeetingPlace, credentials: Uint8Array) {
   const { credsAuthenticator } = await import("@nats-io/transport-node");
   try {
     return await connectServer({
       servers: url,
-      authenticator: credsAuthenticator(bytes),
+      authenticator: credsAuthenticator(credentials),
       ...url.startsWith("tls:") && { tls: {} },
       maxReconnectAttempts: -1,
       reconnectTimeWait: BEAT_MS,
@@ -287,10 +279,6 @@ function isAway(error: Error): boolean {
 /** Returns the status of a message; undefined for invalid headers from an untrusted sender. */
 const statusOf = (message: Msg): number | undefined =>
   resultOr(() => message.headers?.code, undefined);
-
-function encodeControl(record: object): Uint8Array {
-  return new Uint8Array([CONTROL, ...new TextEncoder().encode(JSON.stringify(record))]);
-}
 
 /** Reads a control record. @throws {SyntaxError} when the message is not a record. */
 export function decodeControl(message: Uint8Array): Record<string, unknown> {

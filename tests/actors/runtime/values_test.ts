@@ -5,7 +5,7 @@ import fc from "../../fast_check.ts";
 import { snapshot } from "../../../actors/runtime/observer.ts";
 import { decodeFrame, readValue, writeValue } from "../../../actors/transports/codec.ts";
 import {
-  closeRendezvous,
+  closeRendezvousFolder,
   connect,
   listen,
   openRendezvous,
@@ -308,6 +308,6 @@ Deno.test("a caller that does not know the token is refused", async () => {
     conn.close();
   }
   endpoint.close();
-  closeRendezvous(rendezvous);
+  closeRendezvousFolder(rendezvous.directory);
   assert.deepEqual(callers, [3]);
 });

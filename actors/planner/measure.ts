@@ -323,10 +323,7 @@ export function calibrate(
   });
   return {
     layers: calibrated.flat(),
-    loads: loads.map((one) => {
-      const factors = endings.get(one.atOnce) ?? [1];
-      return scaledOnce(one, meanOf(factors));
-    }),
+    loads: loads.map((one) => scaledOnce(one, meanOf(endings.get(one.atOnce) ?? [1]))),
   };
 }
 

@@ -357,29 +357,67 @@ export function checkReport(
   throw new RangeError(`it has sent ${JSON.stringify(String(inner).slice(0, 40))}`);
 }
 
+/** Checks a field of a frame of isolate `own`. */
+type FieldCheck = (value: unknown, own: number) => boolean;
+
+/** Checks of the fields of frames, by kind. */
+type FrameChecks = Readonly<Record<string, Readonly<Record<string, FieldCheck>>>>;
+
+const isOwn: FieldCheck = (value, own) => value === own;
+const isOfOwn: FieldCheck = (ref, own) => isRef(ref) && ref.isolate === own;
+const isStarted: FieldCheck = (isolate, own) => isNumber(isolate) && starterOf(isolate) === own;
+const asksForOwn: FieldCheck = (question, own) =>
+  isRecord(question) && question["isolate"] === own && isNumber(question["ask"]);
+const orNone = (holds: FieldCheck): FieldCheck => (value, own) =>
+  value === undefined || holds(value, own);
+const isText = (value: unknown): value is string => typeof value === "string";
+const isRecord = (value: unknown): value is Fields => typeof value === "object" && value !== null;
+const isNumber = (value: unknown): value is number =>
+  Number.isSafeInteger(value) && (value as number) >= 0;
+const isReason = (reason: unknown) => reason === "stopped" || isFailure(reason);
+const isLetter = (letter: unknown) => isRecord(letter) && isText(letter["type"]);
+
+/** Frames to the root. */
+const TO_ROOT: FrameChecks = {
+  forward: { to: isNumber, transfer: Array.isArray },
+  start: { isolate: isStarted, transfer: Array.isArray },
+  done: { reason: isReason },
+  started: { about: isNumber },
+  kill: { isolate: isStarted, why: isText },
+  "dead-letter": { letter: isLetter },
+  event: { event: isRecord },
+};
+
+/** Frames to the root or other isolates. */
+const TO_ALL: FrameChecks = {
+  message: {
+    to: isRef,
+    from: isOfOwn,
+    message: isMessage,
+    lane: (lane) => LANES.includes(lane as never),
+    replyTo: orNone(asksForOwn),
+  },
+  answer: { from: isOwn, ask: isNumber, outcome: isOutcome, letter: orNone(isLetter) },
+  withdraw: { to: isRef, question: asksForOwn },
+  watch: { ref: isRef, by: isOwn },
+  unwatch: { ref: isRef, by: isOwn },
+  down: { ref: isOfOwn, reason: isReason },
+  receipt: { to: isRef, message: isMessage },
+  ended: { parent: isRef, child: isOfOwn, reason: isReason },
+};
+
+function holds(checks: FrameChecks, frame: unknown, own: number): boolean {
+  const fields = Object(frame) as Fields, { kind } = fields;
+  return isText(kind) && Object.hasOwn(checks, kind) &&
+    Object.entries(checks[kind]!).every(([name, isSound]) => isSound(fields[name], own));
+}
+
 /** Returns whether isolate `own` may send a frame to the root. */
 function isSoundFrame(frame: unknown, own: number, modules: ReadonlySet<unknown>): boolean {
-  const fields = Object(frame) as Fields, { kind, isolate, about } = fields;
-  switch (kind) {
-    case "forward":
-      return isNumber(fields["to"]) && Array.isArray(fields["transfer"]) &&
-        (isSoundForOthers(fields["frame"], own) || isSoundForHost(fields, own));
-    case "start":
-      return startedBy(own, isolate) && Array.isArray(fields["transfer"]) &&
-        isSoundLaunch(fields["launch"], isolate as number, modules);
-    case "done":
-      return isReason(fields["reason"]);
-    case "started":
-      return isNumber(about);
-    case "kill":
-      return startedBy(own, isolate) && typeof fields["why"] === "string";
-    case "dead-letter":
-      return isLetter(fields["letter"]);
-    case "event":
-      return isRecord(fields["event"]);
-    default:
-      return isSoundForOthers(frame, own);
-  }
+  if (!holds(TO_ROOT, frame, own)) return holds(TO_ALL, frame, own);
+  const fields = frame as Fields, { kind, isolate, launch } = fields;
+  if (kind === "forward") return holds(TO_ALL, fields["frame"], own) || isSoundForHost(fields, own);
+  return kind !== "start" || isSoundLaunch(launch, isolate as number, modules);
 }
 
 /**
@@ -388,40 +426,9 @@ function isSoundFrame(frame: unknown, own: number, modules: ReadonlySet<unknown>
  */
 function isSoundForHost({ to, frame }: Fields, own: number): boolean {
   const { kind, subscription = {}, ref, drain } = Object(frame) as Fields;
-  if (kind === "subscribe") return startedBy(own, to) && isRecord(subscription);
+  if (kind === "subscribe") return isStarted(to, own) && isRecord(subscription);
   return kind === "stop" && isRef(ref) && ref.isolate === to && to !== 0 &&
     typeof drain === "boolean";
-}
-
-/** Returns whether isolate `own` may send a frame to the root or other isolates. */
-function isSoundForOthers(frame: unknown, own: number): boolean {
-  const fields = Object(frame) as Fields, { kind, to, from, message, reason } = fields;
-  const isOfOwn = (ref: unknown) => isRef(ref) && ref.isolate === own;
-  const asksFor = (question: unknown) =>
-    isRecord(question) && question["isolate"] === own && isNumber(question["ask"]);
-  switch (kind) {
-    case "message": {
-      const { replyTo, lane } = fields;
-      return isRef(to) && isOfOwn(from) && isMessage(message) && LANES.includes(lane as never) &&
-        (replyTo === undefined || asksFor(replyTo));
-    }
-    case "answer":
-      return from === own && isNumber(fields["ask"]) && isOutcome(fields["outcome"]) &&
-        (fields["letter"] === undefined || isLetter(fields["letter"]));
-    case "withdraw":
-      return isRef(to) && asksFor(fields["question"]);
-    case "watch":
-    case "unwatch":
-      return isRef(fields["ref"]) && fields["by"] === own;
-    case "down":
-      return isOfOwn(fields["ref"]) && isReason(reason);
-    case "receipt":
-      return isRef(to) && isMessage(message);
-    case "ended":
-      return isRef(fields["parent"]) && isOfOwn(fields["child"]) && isReason(reason);
-    default:
-      return false;
-  }
 }
 
 function isSoundLaunch(
@@ -435,26 +442,14 @@ function isSoundLaunch(
     isRecord(place) && place["isolate"] === TRANSPORT;
 }
 
-const startedBy = (own: number, isolate: unknown) =>
-  isNumber(isolate) && starterOf(isolate) === own;
-
-const isRecord = (value: unknown): value is Fields => typeof value === "object" && value !== null;
-
-const isNumber = (value: unknown): value is number =>
-  Number.isSafeInteger(value) && (value as number) >= 0;
-
-const isReason = (reason: unknown) => reason === "stopped" || isFailure(reason);
-
 function isFailure(failure: unknown): boolean {
   const { actor, kind, handling = "", error } = Object(failure) as Fields;
   const { name, message } = Object(error) as Fields;
-  return [actor, kind, handling, name, message].every((text) => typeof text === "string");
+  return [actor, kind, handling, name, message].every(isText);
 }
 
 function isOutcome(outcome: unknown): boolean {
   const { status, why, failure } = Object(outcome) as Fields;
   return status === "answered" || status === "unanswered" ||
-    status === "unsent" && typeof why === "string" || status === "gone" && isFailure(failure);
+    status === "unsent" && isText(why) || status === "gone" && isFailure(failure);
 }
-
-const isLetter = (letter: unknown) => isRecord(letter) && typeof letter["type"] === "string";

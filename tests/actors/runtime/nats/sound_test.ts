@@ -55,6 +55,7 @@ const SOUND: readonly unknown[] = [
 ];
 
 const FORGED: readonly unknown[] = [
+  { kind: ["done"], reason: "stopped" },
   say(OTHER),
   say(SUPERVISOR),
   say(OWN, { lane: "fast" }),

@@ -161,23 +161,21 @@ export function readLossScale(text: string): number | "dynamic" | undefined {
 }
 
 /** Reads a whole number from 1 to `maximum`, or `auto`. */
-const readCountOrAuto = (text: string, maximum: number): number | "auto" | undefined => {
+const readCountOrAuto = (maximum: number) => (text: string): number | "auto" | undefined => {
   if (text === "auto") return text;
   const count = /^\d{1,10}$/.test(text) ? Number(text) : 0;
   return count >= 1 && count <= maximum ? count : undefined;
 };
 
 /** Reads the most micro-batches in flight; `auto` is the best of a simulation. */
-export const readLimit = (text: string): number | "auto" | undefined =>
-  readCountOrAuto(text, COUNT_MAX);
+export const readLimit = readCountOrAuto(COUNT_MAX);
 
 /** Reads the most micro-batches between I and W: a number from 0, or all of them. */
 export const readBacklog = (text: string): number | "all" | undefined =>
   text === "all" ? text : /^\d{1,9}$/.test(text) ? Number(text) : undefined;
 
 /** Reads the threads of a worker; `auto` is its share of the cores. */
-export const readThreads = (text: string): number | "auto" | undefined =>
-  readCountOrAuto(text, THREADS_MAX);
+export const readThreads = readCountOrAuto(THREADS_MAX);
 
 /** Reads the settings of an adapter: `rank=8,alpha=16,target=c_attn,c_proj`. */
 export function readLora(text: string): LoraOptions | undefined {

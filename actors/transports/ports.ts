@@ -138,7 +138,12 @@ export class PortConnector implements PeerConnector {
 
   invite(_: number, connected: (sender: PeerSender) => void): Invitation {
     const { port1, port2 } = new MessageChannel();
-    const channel = new PortChannel(port1, () => connected(this.#senderOf(channel)));
+    const channel: PortChannel = new PortChannel(port1, () =>
+      connected({
+        send: (frame, transfer) => channel.send(frame, transfer),
+        finish: () => Promise.resolve(),
+        close: () => channel.close(),
+      }));
     channel.listen();
     return { address: port2, transfer: [port2] };
   }
@@ -163,13 +168,5 @@ export class PortConnector implements PeerConnector {
   /** Receives all pending frames. */
   drain(): void {
     for (const channel of this.#receiving) channel.drain();
-  }
-
-  #senderOf(channel: PortChannel): PeerSender {
-    return {
-      send: (frame, transfer) => channel.send(frame, transfer),
-      finish: () => Promise.resolve(),
-      close: () => channel.close(),
-    };
   }
 }

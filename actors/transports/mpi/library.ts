@@ -45,17 +45,13 @@ const HANDLE_BYTES = { mpich: 4, openmpi: 8 } as const;
 /** Color of a rank that gets no communicator, `MPI_UNDEFINED` in both implementations. */
 const NO_COLOR = -32766;
 
-/** Handles and constants of an MPI implementation. */
-interface Handles {
-  readonly world: MpiHandle;
-  readonly bytes: MpiHandle;
-  readonly floats: MpiHandle;
-  readonly sum: MpiHandle;
-  readonly errorsReturn: MpiHandle;
-  readonly ignoredStatus: Deno.PointerValue;
-  /** Send buffer of an in-place reduction, `MPI_IN_PLACE`. */
-  readonly inPlace: Deno.PointerValue;
-}
+/**
+ * Handles and constants of an MPI implementation. `inPlace` is the send buffer of an in-place
+ * reduction, `MPI_IN_PLACE`.
+ */
+type Handles =
+  & Readonly<Record<keyof typeof OPEN_MPI_NUMBERS, MpiHandle>>
+  & Readonly<Record<"ignoredStatus" | "inPlace", Deno.PointerValue>>;
 
 /** Handles of MPICH, from its header. */
 export const MPICH_HANDLES: Handles = {

@@ -121,25 +121,73 @@ class ValueReader {
     [TAG.null]: () => null,
     [TAG.false]: () => false,
     [TAG.true]: () => true,
-    [TAG.integer]: (from) => from.#integer(),
-    [TAG.number]: (from) => from.#number(),
+    [TAG.integer](from) {
+      const zigzag = from.#varint();
+      return zigzag % 2 ? -(zigzag + 1) / 2 : zigzag / 2;
+    },
+    [TAG.number](from) {
+      const part = from.#take(Float64Array.BYTES_PER_ELEMENT);
+      return new DataView(part.buffer, part.byteOffset).getFloat64(0, true);
+    },
     [TAG.string]: (from) => from.#string(),
-    [TAG.bigint]: (from) => from.#bigint(),
+    [TAG.bigint](from) {
+      const text = from.#string();
+      return text.startsWith("-") ? -BigInt(`0x${text.slice(1)}`) : BigInt(`0x${text}`);
+    },
     [TAG.again]: (from) =>
       from.#objects[from.#varint()] ?? from.#fail("an object that did not come before"),
     [TAG.record]: (from) => from.#entries(from.#note({})),
-    [TAG.array]: (from) => from.#array(),
-    [TAG.sparseArray]: (from) => from.#sparseArray(),
-    [TAG.map]: (from) => from.#map(),
-    [TAG.set]: (from) => from.#set(),
+    [TAG.array](from) {
+      const array = from.#note(new Array(from.#count()));
+      for (let index = 0; index < array.length; index++) array[index] = from.value();
+      return array;
+    },
+    [TAG.sparseArray](from) {
+      // V8 allocates no elements for this length, also when the length is reduced.
+      const array = from.#note(new Array(2 ** 32 - 1));
+      array.length = from.#varint();
+      return from.#entries(array);
+    },
+    [TAG.map](from) {
+      const map = from.#note(new Map());
+      for (let rest = from.#count(); rest > 0; rest--) map.set(from.value(), from.value());
+      return map;
+    },
+    [TAG.set](from) {
+      const set = from.#note(new Set());
+      for (let rest = from.#count(); rest > 0; rest--) set.add(from.value());
+      return set;
+    },
     [TAG.buffer]: (from) => from.#buffer(),
     [TAG.buffered]: (from) =>
       from.#note(from.beside[from.#varint()] ?? from.#fail("a buffer that did not come")),
     [TAG.resizableBuffer]: (from) => from.#buffer({ maxByteLength: from.#varint() }),
-    [TAG.view]: (from) => from.#view(),
+    [TAG.view](from) {
+      const View =
+        (VIEWS[from.#byte()] ?? from.#fail("a view of no kind")) as Uint8ArrayConstructor;
+      const buffer = from.value();
+      if (!(buffer instanceof ArrayBuffer)) return from.#fail("a view of no buffer");
+      const offset = from.#varint(), bytes = from.#varint();
+      // A DataView has no elements.
+      const size = View.BYTES_PER_ELEMENT ?? 1;
+      if (offset + bytes > buffer.byteLength || offset % size || bytes % size) {
+        return from.#fail("a view beyond its buffer");
+      }
+      return from.#note(new View(buffer, offset, bytes / size));
+    },
     [TAG.date]: (from) => from.#note(new Date(from.value() as number)),
     [TAG.regexp]: (from) => from.#note(new RegExp(from.#string(), from.#string())),
-    [TAG.error]: (from) => from.#error(),
+    [TAG.error](from) {
+      const Kind = ERRORS[from.#byte()] ?? from.#fail("an error of no kind");
+      const error = from.#note(new Kind()), parts = from.#byte();
+      delete error.stack;
+      for (const [part, bit] of Object.entries(ERROR_PARTS)) {
+        if (!(parts & bit)) continue;
+        const descriptor = { ...DATA_PROPERTY, enumerable: false, value: from.value() };
+        Object.defineProperty(error, part, descriptor);
+      }
+      return error;
+    },
     [TAG.boxed]: (from) => from.#note(Object(from.value())),
   };
 
@@ -160,76 +208,11 @@ class ValueReader {
     return target;
   }
 
-  #array(): unknown[] {
-    const array = this.#note(new Array(this.#count()));
-    for (let index = 0; index < array.length; index++) array[index] = this.value();
-    return array;
-  }
-
-  #sparseArray(): unknown[] {
-    // V8 allocates no elements for this length, also when the length is reduced.
-    const array = this.#note(new Array(2 ** 32 - 1));
-    array.length = this.#varint();
-    return this.#entries(array);
-  }
-
-  #map(): Map<unknown, unknown> {
-    const map = this.#note(new Map());
-    for (let rest = this.#count(); rest > 0; rest--) map.set(this.value(), this.value());
-    return map;
-  }
-
-  #set(): Set<unknown> {
-    const set = this.#note(new Set());
-    for (let rest = this.#count(); rest > 0; rest--) set.add(this.value());
-    return set;
-  }
-
-  #error(): Error {
-    const Kind = ERRORS[this.#byte()] ?? this.#fail("an error of no kind");
-    const error = this.#note(new Kind()), parts = this.#byte();
-    delete error.stack;
-    for (const [part, bit] of Object.entries(ERROR_PARTS)) {
-      if (!(parts & bit)) continue;
-      const descriptor = { ...DATA_PROPERTY, enumerable: false, value: this.value() };
-      Object.defineProperty(error, part, descriptor);
-    }
-    return error;
-  }
-
-  #view(): ArrayBufferView {
-    const View = (VIEWS[this.#byte()] ?? this.#fail("a view of no kind")) as Uint8ArrayConstructor;
-    const buffer = this.value();
-    if (!(buffer instanceof ArrayBuffer)) return this.#fail("a view of no buffer");
-    const offset = this.#varint(), bytes = this.#varint();
-    // A DataView has no elements.
-    const size = View.BYTES_PER_ELEMENT ?? 1;
-    if (offset + bytes > buffer.byteLength || offset % size || bytes % size) {
-      return this.#fail("a view beyond its buffer");
-    }
-    return this.#note(new View(buffer, offset, bytes / size));
-  }
-
   #buffer(options?: { maxByteLength: number }): ArrayBuffer {
     const part = this.#take(this.#varint());
     const buffer = this.#note(new ArrayBuffer(part.length, options));
     new Uint8Array(buffer).set(part);
     return buffer;
-  }
-
-  #integer(): number {
-    const zigzag = this.#varint();
-    return zigzag % 2 ? -(zigzag + 1) / 2 : zigzag / 2;
-  }
-
-  #bigint(): bigint {
-    const text = this.#string();
-    return text.startsWith("-") ? -BigInt(`0x${text.slice(1)}`) : BigInt(`0x${text}`);
-  }
-
-  #number(): number {
-    const part = this.#take(Float64Array.BYTES_PER_ELEMENT);
-    return new DataView(part.buffer, part.byteOffset).getFloat64(0, true);
   }
 
   #string(): string {

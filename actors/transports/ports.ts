@@ -7,7 +7,7 @@
 import { receiveMessageOnPort } from "node:worker_threads";
 import { checkTransfer, cloning } from "../runtime/observer.ts";
 import { turn } from "../runtime/steps.ts";
-import type { Invitation, PeerConnector, PeerReceiver, PeerSender } from "../runtime/transport.ts";
+import type { WorkerConnector } from "./serve.ts";
 
 interface LockManager {
   /** Calls `hold` when the lock is free, and keeps the lock until the returned promise settles. */
@@ -132,41 +132,39 @@ export class PortChannel {
 }
 
 /** Connects a worker to other workers of its program. */
-export class PortConnector implements PeerConnector {
+export function openPortConnector(): WorkerConnector {
   /** Receiving ends of channels. */
-  readonly #receiving = new Set<PortChannel>();
-
-  invite(_: number, connected: (sender: PeerSender) => void): Invitation {
-    const { port1, port2 } = new MessageChannel();
-    const channel: PortChannel = new PortChannel(port1, () =>
-      connected({
-        send: (frame, transfer) => channel.send(frame, transfer),
-        finish: () => Promise.resolve(),
-        close: () => channel.close(),
-      }));
-    channel.listen();
-    return { address: port2, transfer: [port2] };
-  }
-
-  connect(_: number, address: unknown, receive: (frame: unknown) => void): PeerReceiver {
-    const channel = new PortChannel(address as MessagePort, receive);
-    // Notifies the other end that this end is connected.
-    channel.send("connected", []);
-    return {
-      listen: () => {
-        this.#receiving.add(channel);
-        channel.listen();
-      },
-      settle: () => channel.settle(),
-      close: () => {
-        this.#receiving.delete(channel);
-        channel.close();
-      },
-    };
-  }
-
-  /** Receives all pending frames. */
-  drain(): void {
-    for (const channel of this.#receiving) channel.drain();
-  }
+  const receiving = new Set<PortChannel>();
+  return {
+    invite(_, connected) {
+      const { port1, port2 } = new MessageChannel();
+      const channel: PortChannel = new PortChannel(port1, () =>
+        connected({
+          send: (frame, transfer) => channel.send(frame, transfer),
+          finish: () => Promise.resolve(),
+          close: () => channel.close(),
+        }));
+      channel.listen();
+      return { address: port2, transfer: [port2] };
+    },
+    connect(_, address, receive) {
+      const channel = new PortChannel(address as MessagePort, receive);
+      // Notifies the other end that this end is connected.
+      channel.send("connected", []);
+      return {
+        listen() {
+          receiving.add(channel);
+          channel.listen();
+        },
+        settle: () => channel.settle(),
+        close() {
+          receiving.delete(channel);
+          channel.close();
+        },
+      };
+    },
+    drain() {
+      for (const channel of receiving) channel.drain();
+    },
+  };
 }

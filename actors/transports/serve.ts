@@ -254,7 +254,7 @@ export interface WorkerScope<Orders, Report> {
 }
 
 /** Connects a worker to others. */
-interface WorkerConnector extends PeerConnector {
+export interface WorkerConnector extends PeerConnector {
   /** Receives all pending frames. */
   drain(): void;
   readonly collectives?: Collectives;

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { PortConnector } from "./ports.ts";
+import { openPortConnector } from "./ports.ts";
 import { serveWorker } from "./serve.ts";
 
-serveWorker(() => new PortConnector());
+serveWorker(openPortConnector);

@@ -7,98 +7,67 @@
  * @module
  */
 
-import type {
-  Collectives,
-  Invitation,
-  PeerConnector,
-  PeerReceiver,
-  PeerSender,
-} from "../../runtime/transport.ts";
+import type { PeerSender } from "../../runtime/transport.ts";
 import { Agent, type AgentOrder, type AgentReport } from "../agent.ts";
+import type { WorkerConnector } from "../serve.ts";
 import { openWorkers } from "../worker.ts";
-import { type Comm, type FrameChannel, openFrames } from "./comm.ts";
+import { type Comm, openFrames } from "./comm.ts";
 
 import type { GroupRanks } from "./transfers.ts";
 import type { Address, InvitationAddress, PeerFrame } from "./wire.ts";
 
 /** Connects an isolate to others of its job. */
-export class MpiConnector implements PeerConnector {
-  readonly #frames: FrameChannel;
-  readonly #invited: ((sender: PeerSender) => void)[] = [];
+export function openMpiConnector({ own, port }: RankOrders): WorkerConnector {
+  const invited: ((sender: PeerSender) => void)[] = [];
   /** Receiving ends, by the isolate number of the sender. */
-  readonly #receiving = new Map<
-    number,
-    (heard: Exclude<PeerFrame, { kind: "connected" }>) => void
-  >();
-
-  /**
-   * @param own the address of this isolate.
-   * @param port its port to the communication worker of its rank.
-   */
-  constructor(private readonly own: Address, port: MessagePort) {
-    this.#frames = openFrames(port, (frame) => this.#hear(frame as PeerFrame));
-  }
-
-  /** Sums over the ranks of a column. */
-  get collectives(): Collectives {
-    return this.#frames;
-  }
-
-  /** Receives all pending frames. */
-  drain(): void {
-    this.#frames.drain();
-  }
-
-  invite(_: number, connected: (sender: PeerSender) => void): Invitation {
-    const invitation = this.#invited.push(connected) - 1;
-    const address: InvitationAddress = { ...this.own, invitation };
-    return { address, transfer: [] };
-  }
-
-  connect(_: number, address: unknown, receive: (frame: unknown) => void): PeerReceiver {
-    const to = address as InvitationAddress, { isolate, invitation } = to;
-    const ended = Promise.withResolvers<void>(), early: unknown[] = [];
-    let isHeard: boolean | undefined;
-    this.#receiving.set(isolate, (heard) => {
-      if (heard.kind === "end") ended.resolve();
-      else if (isHeard) receive(heard.frame);
-      else if (isHeard === undefined) early.push(heard.frame);
-    });
-    this.#send(to, { kind: "connected", from: this.own, invitation });
-    const hear = (isNow: boolean) => {
-      isHeard ??= isNow;
-      for (const frame of early.splice(0)) if (isHeard) receive(frame);
-    };
-    return {
-      listen: () => hear(true),
-      settle() {
-        hear(false);
-        return ended.promise;
-      },
-      close: () => {
-        hear(false);
-        this.#receiving.delete(isolate);
-      },
-    };
-  }
-
-  #send(to: Address, frame: PeerFrame, transfer: readonly Transferable[] = []): void {
-    this.#frames.send(to, frame, transfer);
-  }
-
-  #hear(heard: PeerFrame): void {
-    if (heard.kind !== "connected") this.#receiving.get(heard.from)?.(heard);
-    else this.#invited[heard.invitation]?.(this.#senderTo(heard.from));
-  }
-
-  #senderTo(to: Address): PeerSender {
-    const from = this.own.isolate;
-    return {
-      send: (frame, transfer) => this.#send(to, { kind: "frame", from, frame }, transfer),
-      finish: () => Promise.resolve(),
-      close: () => this.#send(to, { kind: "end", from }),
-    };
-  }
+  const receiving = new Map<number, (heard: Exclude<PeerFrame, { kind: "connected" }>) => void>();
+  const frames = openFrames(port, (frame) => {
+    const heard = frame as PeerFrame;
+    if (heard.kind === "connected") invited[heard.invitation]?.(senderTo(heard.from));
+    else receiving.get(heard.from)?.(heard);
+  });
+  const send = (to: Address, frame: PeerFrame, transfer: readonly Transferable[] = []) =>
+    frames.send(to, frame, transfer);
+  const senderTo = (to: Address): PeerSender => ({
+    send: (frame, transfer) => send(to, { kind: "frame", from: own.isolate, frame }, transfer),
+    finish: () => Promise.resolve(),
+    close: () => send(to, { kind: "end", from: own.isolate }),
+  });
+  return {
+    collectives: frames,
+    drain: () => frames.drain(),
+    invite(_, connected) {
+      const invitation = invited.push(connected) - 1;
+      const address: InvitationAddress = { ...own, invitation };
+      return { address, transfer: [] };
+    },
+    connect(_, address, receive) {
+      const to = address as InvitationAddress, { isolate, invitation } = to;
+      const ended = Promise.withResolvers<void>(), early: unknown[] = [];
+      let isHeard: boolean | undefined;
+      receiving.set(isolate, (heard) => {
+        if (heard.kind === "end") ended.resolve();
+        else if (isHeard) receive(heard.frame);
+        else if (isHeard === undefined) early.push(heard.frame);
+      });
+      send(to, { kind: "connected", from: own, invitation });
+      const hear = (isNow: boolean) => {
+        isHeard ??= isNow;
+        for (const frame of early.splice(0)) if (isHeard) receive(frame);
+      };
+      return {
+        listen: () => hear(true),
+        settle() {
+          hear(false);
+          return ended.promise;
+        },
+        close() {
+          hear(false);
+          receiving.delete(isolate);
+        },
+      };
+    },
+  };
 }
 
 /** An order from the root to the agent of a rank. */

@@ -13,9 +13,6 @@ import { JobRefusal, type MpiOptions, watchFinalize } from "./library.ts";
 import type { GroupRanks, SumFrame } from "./transfers.ts";
 import { type Address, AGENT, type JobFacts, movedOf, type Packet } from "./wire.ts";
 
-/** A channel for frames between ranks. */
-export type FrameChannel = ReturnType<typeof openFrames>;
-
 type Done = Parameters<Collectives["allReduce"]>[1];
 
 /** Opens an isolate's channel over its port to the communication worker. */

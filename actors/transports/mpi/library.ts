@@ -356,8 +356,6 @@ export function openMpi({ abi, library = LIBRARIES[abi], ranks }: MpiOptions): M
 
 /** Initialized MPI. Methods throw an `Error` with MPI's own message. */
 export class Mpi {
-  /** The version text of the library. */
-  readonly version: string;
   readonly rank: number;
   readonly size: number;
   readonly #done = new Int32Array(1);
@@ -366,11 +364,11 @@ export class Mpi {
   /** Reads rank and size of the job. */
   constructor(
     private readonly call: Functions,
-    version: string,
+    /** The version text of the library. */
+    readonly version: string,
     private readonly handles: Handles,
     private readonly handleBytes: number,
   ) {
-    this.version = version;
     const { world, errorsReturn } = handles, number = new Int32Array(1);
     const bytes = new Uint8Array(number.buffer);
     this.#check(call.MPI_Comm_set_errhandler(world, errorsReturn));

@@ -5,9 +5,6 @@
  */
 
 import { serveWorker } from "../serve.ts";
-import { MpiConnector, type RankOrders } from "./agent.ts";
+import { openMpiConnector, type RankOrders } from "./agent.ts";
 
-serveWorker((more) => {
-  const { own, port } = more as RankOrders;
-  return new MpiConnector(own, port);
-});
+serveWorker((more) => openMpiConnector(more as RankOrders));

@@ -81,12 +81,8 @@ export class Link implements FrameSink, FrameSource {
     while (this.#keptBytes >= WINDOW_BYTES && !this.#isClosed) await this.#change.promise;
     if (this.#isClosed) throw new Deno.errors.BrokenPipe("the link was closed");
     const contents = bytes.subarray(0, this.#pieceBytes);
-    const piece = new Uint8Array(HEAD_BYTES + contents.length);
+    const piece = this.#message(PIECE, HEAD_BYTES + contents.length);
     piece.set(contents, HEAD_BYTES);
-    const view = numbers(piece);
-    view.setUint8(0, PIECE);
-    view.setUint32(1, this.number);
-    view.setUint32(5, this.#confirmed + this.#kept.length);
     this.#kept.push(piece);
     this.#keptBytes += piece.length;
     this.#send(piece);
@@ -127,14 +123,10 @@ export class Link implements FrameSink, FrameSource {
 
   /** Sends the numbers of sent and received pieces; called regularly. */
   beat(): void {
-    const beat = new Uint8Array(BEAT_BYTES), view = numbers(beat);
-    view.setUint8(0, BEAT);
-    view.setUint32(1, this.number);
-    view.setUint32(5, this.#confirmed + this.#kept.length);
-    view.setUint32(9, this.#received);
-    view.setUint8(13, Number(this.#isMissing));
+    const beat = this.#message(BEAT, BEAT_BYTES);
+    beat[13] = Number(this.#isMissing);
     this.#unconfirmed = 0;
-    this.publish(beat);
+    this.#send(beat);
   }
 
   /** Sends all pieces again that the far end has not confirmed. */
@@ -153,9 +145,17 @@ export class Link implements FrameSink, FrameSource {
     this.#changed();
   }
 
-  #send(piece: Uint8Array<ArrayBuffer>): void {
-    numbers(piece).setUint32(9, this.#received);
-    this.publish(piece);
+  #message(kind: number, byteLength: number): Uint8Array<ArrayBuffer> {
+    const message = new Uint8Array(byteLength), view = numbers(message);
+    view.setUint8(0, kind);
+    view.setUint32(1, this.number);
+    view.setUint32(5, this.#confirmed + this.#kept.length);
+    return message;
+  }
+
+  #send(message: Uint8Array<ArrayBuffer>): void {
+    numbers(message).setUint32(9, this.#received);
+    this.publish(message);
   }
 
   #take(contents: Uint8Array): void {

@@ -55,14 +55,6 @@ function nameOf(node: Deno.lint.Node): string | undefined {
     : undefined;
 }
 
-/** Returns a predicate: whether the file declares or imports a name, which hides the global. */
-function declaredIn(text: string): (name: string) => boolean {
-  return (name) =>
-    new RegExp(
-      `\\b(?:const|let|var|function|class)\\s+${name}\\b|import[^;]*[{,\\s]${name}\\s*[,}\\s][^;]*from`,
-    ).test(text);
-}
-
 /** Returns true if a node is a test, which is not part of an actor. */
 function isTest(node: Deno.lint.Node): boolean {
   return node.type === "CallExpression" && nameOf(node.callee) === "Deno.test";
@@ -86,7 +78,11 @@ const noAmbient: Deno.lint.Rule = {
   create(context) {
     const text = context.sourceCode.text;
     if (!MAKES_ACTORS.test(text)) return {};
-    const isDeclared = declaredIn(text);
+    // Whether the file declares or imports a name, which hides the global.
+    const isDeclared = (name: string) =>
+      new RegExp(
+        `\\b(?:const|let|var|function|class)\\s+${name}\\b|import[^;]*[{,\\s]${name}\\s*[,}\\s][^;]*from`,
+      ).test(text);
     const report = (node: Deno.lint.Node, { token, instead }: Omit<ForbiddenGlobal, "kind">) => {
       if (context.sourceCode.getAncestors(node).some(isTest)) return;
       context.report({
@@ -167,10 +163,8 @@ const reasonedIgnore: Deno.lint.Rule = {
   }),
 };
 
-const plugin: Deno.lint.Plugin = {
+// The linter takes a plugin as the default export and in no other way.
+export default {
   name: "determinism",
   rules: { "no-ambient": noAmbient, "reasoned-ignore": reasonedIgnore },
-};
-
-// The linter takes a plugin as the default export and in no other way.
-export default plugin;
+} satisfies Deno.lint.Plugin;

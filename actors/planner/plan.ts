@@ -265,7 +265,7 @@ class PlanSearch {
       if (one) bounded.push(one);
     }
     this.#counts.untried = all.length - begun;
-    this.#searchIn(bounded.sort(byBound), large);
+    this.#searchIn(bounded, large);
     this.#counts.tooLarge = large.length;
     if (this.#found.size === 0) throw this.#nothing(large);
     return this.#planOf(this.#tuned());
@@ -273,13 +273,9 @@ class PlanSearch {
 
   /** Simulates candidates in order of their bounds, and collects those that do not fit. */
   #searchIn(bounded: readonly Bounded[], large: Placed[]): void {
-    const placed: Placed[] = []; // the shortest last
-    let begun = 0;
-    for (;;) {
-      const next = bounded[begun], shortest = placed.at(-1);
-      const first = shortest && (!next || byBound(shortest, next) < 0) ? shortest : next;
-      const left = placed.length + bounded.length - begun;
-      if (!first) return;
+    const queue: (Bounded | Placed)[] = bounded.toSorted((a, b) => byBound(b, a)); // the shortest last
+    for (let first = queue.pop(); first; first = queue.pop()) {
+      const left = queue.length + 1;
       if (first.leastMs > this.#worstWanted() * (1 + SAME)) {
         this.#counts.tooLong = left;
         return;
@@ -289,14 +285,12 @@ class PlanSearch {
         return;
       }
       this.limits.progress?.("plans", bounded.length - left, bounded.length);
-      if (first === shortest) {
-        placed.pop();
-        if (!this.#fits(shortest)) large.push(shortest);
+      if ("leastBytes" in first) {
+        if (!this.#fits(first)) large.push(first);
         continue;
       }
-      begun++;
-      const one = this.#placed(next);
-      if (one) placed.splice(placeIn(placed, one), 0, one);
+      const placed = this.#placed(first);
+      if (placed) queue.splice(placeIn(queue, placed), 0, placed);
     }
   }
 
@@ -542,11 +536,11 @@ function orRefusal<T>(make: () => T): T | RangeError {
 }
 
 /** Returns the index before which a candidate is inserted into others, of which the shortest is last. */
-function placeIn(placed: readonly Placed[], one: Placed): number {
-  let low = 0, high = placed.length;
+function placeIn(queue: readonly Bounded[], one: Bounded): number {
+  let low = 0, high = queue.length;
   while (low < high) {
     const middle = (low + high) >> 1;
-    if (byBound(placed[middle]!, one) > 0) low = middle + 1;
+    if (byBound(queue[middle]!, one) > 0) low = middle + 1;
     else high = middle;
   }
   return low;

@@ -308,10 +308,15 @@ export function exchangeNotifiers(
       for (let attempt = 1;; attempt++) {
         try {
           return await connectTo(address, mpi.rank, rank, secret);
-        } catch (error) {
-          const isRefused = error instanceof Deno.errors.ConnectionRefused;
+        } catch (cause) {
+          const isRefused = cause instanceof Deno.errors.ConnectionRefused;
           if (isRefused ? attempt >= MAX_REFUSALS : performance.now() > end) {
-            throw unreachable(mpi.rank, rank, address, error as Error);
+            const cannot = `Cannot reach rank ${rank} from rank ${mpi.rank}`;
+            const must = `${address.hostname}:${address.port} must be open to it`;
+            const received = `"${(cause as Error).message}"`;
+            const remedy =
+              "open the firewall between the hosts, or name another interface with --mpi-interface";
+            throw new Error(`${cannot}: ${must}, received ${received}; ${remedy}`, { cause });
           }
           await delay(WAIT_MS);
         }
@@ -321,14 +326,3 @@ export function exchangeNotifiers(
     close: door.close,
   };
 }
-
-const unreachable = (
-  from: number,
-  to: number,
-  { hostname, port }: Notifier["address"],
-  cause: Error,
-) =>
-  new Error(
-    `Cannot reach rank ${to} from rank ${from}: ${hostname}:${port} must be open to it, received "${cause.message}"; open the firewall between the hosts, or name another interface with --mpi-interface`,
-    { cause },
-  );

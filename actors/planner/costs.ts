@@ -74,7 +74,12 @@ export function openLayerCosts(layers: readonly LayerCost[], device: string) {
     const candidates = ofDevice.filter(({ kind, precision }) =>
       kind === facts.kind && precision === facts.precision
     );
-    if (candidates.length === 0) throw unknown(layers, facts, device);
+    if (candidates.length === 0) {
+      const all = new Set(layers.map((one) => `${one.kind} (${one.device}, ${one.precision})`));
+      const must =
+        `the profile must have the cost of ${facts.kind} (${device}, ${facts.precision})`;
+      throw refusal("predict", must, [...all].join(", ") || "none", Error);
+    }
     return loads.map((atOnce) => {
       const measured = candidates.filter((one) => one.atOnce === atOnce);
       return nearest(facts, measured.length > 0 ? measured : candidates)
@@ -168,16 +173,6 @@ function between(points: readonly number[], costs: readonly FoundCost[], at: num
   const low = points[above - 1]!, share = (at - low) / (points[above]! - low);
   const [a, b] = [costs[above - 1]!, costs[above]!];
   return mapFields(a, (ms, name) => ms + share * (b[name] - ms));
-}
-
-function unknown(
-  layers: readonly LayerCost[],
-  { kind, precision }: LayerFacts,
-  device: string,
-): Error {
-  const all = new Set(layers.map((one) => `${one.kind} (${one.device}, ${one.precision})`));
-  const must = `the profile must have the cost of ${kind} (${device}, ${precision})`;
-  return refusal("predict", must, all.size === 0 ? "none" : [...all].join(", "), Error);
 }
 
 /** The model to cut, and its run. */

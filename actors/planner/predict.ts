@@ -259,10 +259,7 @@ export function predictWithin(
 }
 
 /** Returns the number of trained elements that the worker of each stage holds, at most. */
-function heldWith(
-  { placement }: Schedule,
-  stages: readonly Pick<ReturnType<typeof costedStages>[number], "slices">[],
-): number[] {
+function heldWith({ placement }: Schedule, stages: ReturnType<typeof costedStages>): number[] {
   const own = stages.map(({ slices: [facts] }) => parametersOf(facts!));
   const held = own.map(() => 0);
   for (const placed of placement) {

@@ -9,7 +9,7 @@ import { Heartbeat } from "../runtime/isolate.ts";
 import type { Orders } from "./process.ts";
 import { connect, removeOrphaned } from "./rendezvous.ts";
 import { serveIsolate } from "./serve.ts";
-import { SocketConnector, SocketPoll } from "./sockets.ts";
+import { openSocketConnector, SocketPoll } from "./sockets.ts";
 import { flush, Outbox, receiveFrames } from "./stream.ts";
 import type { WatchdogTick } from "./watchdog.ts";
 
@@ -39,10 +39,10 @@ function endWithRoot(error: unknown): never {
   throw error;
 }
 
-function listen(): { peers: SocketConnector; sockets: SocketPoll } {
+function listen() {
   try {
-    const peers = new SocketConnector(rendezvous, number);
-    return { peers, sockets: new SocketPoll(rendezvous, number) };
+    const connector = openSocketConnector(rendezvous, number);
+    return { ...connector, sockets: new SocketPoll(rendezvous, number) };
   } catch (error) {
     return endWithRoot(error);
   }
@@ -66,10 +66,10 @@ Deno.addSignalListener("SIGINT", () => {});
 if (Deno.build.os !== "windows") Deno.addSignalListener("SIGHUP", () => {});
 
 const outbox = new Outbox();
-const { peers, sockets } = listen();
+const { peers, outboxes, sockets } = listen();
 const isolate = serveIsolate({
   send: (frame, transfer) => outbox.post(frame, transfer as readonly ArrayBuffer[]),
-  drain: () => flush([outbox, ...peers.outboxes()]) ?? sockets.look(),
+  drain: () => flush([outbox, ...outboxes]) ?? sockets.look(),
   heartbeat: heartbeat.buffer,
   peers,
 });

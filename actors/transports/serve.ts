@@ -80,13 +80,9 @@ class Peers {
     this.#receivers.get(from)?.listen();
   }
 
-  /** Waits until all frames of a dead isolate are received. */
-  async settle(from: number): Promise<void> {
-    await this.#receivers.get(from)?.settle();
-  }
-
-  /** Closes the connections between this isolate and an ended one. */
-  close(isolate: number): void {
+  /** Receives all frames of an ended isolate, and closes the connections between it and this one. */
+  async end(isolate: number): Promise<void> {
+    await this.#receivers.get(isolate)?.settle();
     this.#invited.delete(isolate);
     for (const ends of [this.#senders, this.#receivers]) {
       ends.get(isolate)?.close();
@@ -151,8 +147,7 @@ export function serveIsolate(side: IsolateSide): ServedIsolate {
   const forget = async (
     { isolate: gone, reason }: Extract<DownFrame, { kind: "isolate-gone" }>,
   ) => {
-    await peers!.settle(gone);
-    peers!.close(gone);
+    await peers!.end(gone);
     isolateGone(isolate!, gone, reason);
   };
   const receive = (frame: FromRoot): void => {
@@ -273,10 +268,9 @@ export function serveWorker(connect?: (more: unknown) => WorkerConnector): void 
     const peers = connect?.(more);
     const isolate = serveIsolate({
       send: (frame, transfer) => channel.send(frame, transfer),
-      drain() {
+      drain(): undefined {
         channel.drain();
         peers?.drain();
-        return undefined;
       },
       heartbeat,
       peers,

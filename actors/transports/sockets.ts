@@ -9,76 +9,66 @@
  * @module
  */
 
-import type { Invitation, PeerConnector, PeerReceiver, PeerSender } from "../runtime/transport.ts";
+import type { PeerConnector, PeerSender } from "../runtime/transport.ts";
 import { type Address, connect, type Endpoint, listen, type Rendezvous } from "./rendezvous.ts";
 import { Outbox, receiveFrames } from "./stream.ts";
 
-/** Connects a process to other processes of its program. */
-export class SocketConnector implements PeerConnector {
-  readonly #endpoint: Endpoint;
-  readonly #invited = new Map<number, (sender: PeerSender) => void>();
-  readonly #outboxes = new Set<Outbox>();
-
-  /** @param number the number of this isolate. */
-  constructor(private readonly rendezvous: Rendezvous, private readonly number: number) {
-    this.#endpoint = listen(rendezvous, `${number}`, (conn, caller) => {
-      const connected = this.#invited.get(caller);
-      this.#invited.delete(caller);
-      if (connected) connected(this.#senderOver(conn));
-      else conn.close();
-    });
-  }
-
-  /** Outboxes of all connections. */
-  outboxes(): Iterable<Outbox> {
-    return this.#outboxes;
-  }
-
-  invite(isolate: number, connected: (sender: PeerSender) => void): Invitation {
-    this.#invited.set(isolate, connected);
-    return { address: this.#endpoint.address, transfer: [] };
-  }
-
-  connect(_: number, address: unknown, receive: (frame: unknown) => void): PeerReceiver {
-    const isHeard = Promise.withResolvers<boolean>();
-    const heard = this.#hear(address as Address, isHeard.promise, receive);
-    return {
-      listen: () => isHeard.resolve(true),
-      settle() {
-        // Messages sent through the root before are lost, so later ones must not be received
-        // either.
-        isHeard.resolve(false);
-        return heard;
-      },
-      close: () => isHeard.resolve(false),
-    };
-  }
-
-  async #hear(
-    address: Address,
-    isHeard: Promise<boolean>,
-    receive: (frame: unknown) => void,
-  ): Promise<void> {
-    const conn = await connect(this.rendezvous, address, this.number).catch(() => undefined);
-    // The sender has died in the meantime.
-    if (!conn) return;
-    if (await isHeard) await receiveFrames(conn, receive);
-    conn.close();
-  }
-
-  #senderOver(conn: Deno.Conn): PeerSender {
+/**
+ * Connects a process to other processes of its program.
+ *
+ * @param number the number of this isolate.
+ */
+export function openSocketConnector(rendezvous: Rendezvous, number: number) {
+  const invited = new Map<number, (sender: PeerSender) => void>();
+  const outboxes = new Set<Outbox>();
+  const senderOver = (conn: Deno.Conn): PeerSender => {
     const outbox = new Outbox();
     outbox.attach(conn);
-    this.#outboxes.add(outbox);
+    outboxes.add(outbox);
     return {
       send: (frame, transfer) => outbox.post(frame, transfer as readonly ArrayBuffer[]),
       finish: () => outbox.finish(),
-      close: () => {
-        this.#outboxes.delete(outbox);
+      close() {
+        outboxes.delete(outbox);
         outbox.close();
       },
     };
-  }
+  };
+  const { address } = listen(rendezvous, `${number}`, (conn, caller) => {
+    const connected = invited.get(caller);
+    invited.delete(caller);
+    if (connected) connected(senderOver(conn));
+    else conn.close();
+  });
+  const peers: PeerConnector = {
+    invite(isolate, connected) {
+      invited.set(isolate, connected);
+      return { address, transfer: [] };
+    },
+    connect(_, address, receive) {
+      const isHeard = Promise.withResolvers<boolean>();
+      const hear = async () => {
+        const to = address as Address;
+        const conn = await connect(rendezvous, to, number).catch(() => undefined);
+        // The sender has died in the meantime.
+        if (!conn) return;
+        if (await isHeard.promise) await receiveFrames(conn, receive);
+        conn.close();
+      };
+      const heard = hear();
+      return {
+        listen: () => isHeard.resolve(true),
+        settle() {
+          // Messages sent through the root before are lost, so later ones must not be received
+          // either.
+          isHeard.resolve(false);
+          return heard;
+        },
+        close: () => isHeard.resolve(false),
+      };
+    },
+  };
+  return { peers, outboxes };
 }
 
 /** Minimum milliseconds between two polls, so that they cost a few percent of the time. */

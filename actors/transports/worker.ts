@@ -38,9 +38,8 @@ export function openWorkers(kind = PLAIN): OpenTransport {
   const channels = new Set<PortChannel>();
   return {
     start: (request) => startWorker(request, channels, kind),
-    drain() {
+    drain(): undefined {
       for (const channel of channels) channel.drain();
-      return undefined;
     },
     decline: (port) => (port as MessagePort).close(),
   };

@@ -74,7 +74,7 @@ export async function openJob(options: JobOptions = {}) {
       else frames.send({ rank, isolate: AGENT }, order, transfer);
     },
     /** Receives all pending frames. */
-    drain(): void {
+    drain(): undefined {
       agent.drain();
       frames.drain();
     },
@@ -131,10 +131,7 @@ export function mpiTransport(
             root.order(rank, one, transfer);
           return root.enlisted.start(order, request);
         },
-        drain() {
-          job.root.drain();
-          return undefined;
-        },
+        drain: job.root.drain,
       };
     },
   };

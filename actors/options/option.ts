@@ -376,6 +376,3 @@ function distance(one: string, other: string): number {
 
 /** The place of snapshots. */
 export type SnapshotPlace = "memory" | "disk";
-
-/** All places of snapshots. */
-export const SNAPSHOT_PLACES: readonly SnapshotPlace[] = ["memory", "disk"];

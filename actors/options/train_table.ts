@@ -50,7 +50,6 @@ import {
   type OptionTable,
   record,
   recordOf,
-  SNAPSHOT_PLACES,
   text,
   trueOrFalse,
   type Words,
@@ -385,7 +384,7 @@ export const TRAIN = {
     flag: { otherwise: "4", help: "with actions, run 1 forward in N again" },
   },
   snapshots: {
-    schema: oneOf(...SNAPSHOT_PLACES),
+    schema: oneOf("memory", "disk"),
     flag: {
       otherwise: "memory up to 256 MiB of weights and moments, otherwise disk",
       help: "where the state is from which the run restarts when a worker fails",

@@ -521,23 +521,20 @@ function openLeast(
       parameters,
     };
   };
-  return ({ microBatch, recompute, precision, options: { slices } }: Candidate): LeastModel => {
-    const key = `${microBatch} ${recompute} ${precision} ${slices}`, before = known.get(key);
-    if (before) return before;
-    const program = compile(sampled(microBatch), recompute, { precision, slices });
-    const layers = slicedFacts(program).map((slice) => slice.map(ofLayer))
-      .reduce((all, slice) =>
-        all.map((one, i) => ({ ...sumOf(one, slice[i]!), parameters: one.parameters }))
+  return ({ microBatch, recompute, precision, options: { slices } }: Candidate): LeastModel =>
+    known.getOrInsertComputed(`${microBatch} ${recompute} ${precision} ${slices}`, () => {
+      const program = compile(sampled(microBatch), recompute, { precision, slices });
+      const layers = slicedFacts(program).map((slice) => slice.map(ofLayer))
+        .reduce((all, slice) =>
+          all.map((one, i) => ({ ...sumOf(one, slice[i]!), parameters: one.parameters }))
+        );
+      const workMs = layers.reduce(
+        (ms, { forwardMs, backwardMs, inputMs, weightMs }) =>
+          ms + forwardMs + Math.min(backwardMs, inputMs + weightMs),
+        0,
       );
-    const workMs = layers.reduce(
-      (ms, { forwardMs, backwardMs, inputMs, weightMs }) =>
-        ms + forwardMs + Math.min(backwardMs, inputMs + weightMs),
-      0,
-    );
-    const made = { program, layers, workMs, stages: new Map() };
-    known.set(key, made);
-    return made;
-  };
+      return { program, layers, workMs, stages: new Map() };
+    });
 }
 
 /** Returns stages with the minimum cost of their layers. */

@@ -7,7 +7,7 @@
 import { receiveMessageOnPort } from "node:worker_threads";
 import { checkTransfer, cloning } from "../runtime/observer.ts";
 import { turn } from "../runtime/steps.ts";
-import type { WorkerConnector } from "./serve.ts";
+import type { Collectives, PeerConnector } from "../runtime/transport.ts";
 
 interface LockManager {
   /** Calls `hold` when the lock is free, and keeps the lock until the returned promise settles. */
@@ -129,6 +129,13 @@ export class PortChannel {
       this.receive(next.frame);
     }
   }
+}
+
+/** Connects a worker to others. */
+export interface WorkerConnector extends PeerConnector {
+  /** Receives all pending frames. */
+  drain(): void;
+  readonly collectives?: Collectives;
 }
 
 /** Connects a worker to other workers of its program. */

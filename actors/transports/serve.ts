@@ -20,16 +20,10 @@ import { Heartbeat, Isolate, openTelemetry } from "../runtime/isolate.ts";
 import { fail } from "../runtime/lifecycle.ts";
 import { FIRST_SERIAL } from "../runtime/spawning.ts";
 import { run, turn } from "../runtime/steps.ts";
-import type {
-  Collectives,
-  IsolateSide,
-  PeerConnector,
-  PeerReceiver,
-  PeerSender,
-} from "../runtime/transport.ts";
+import type { IsolateSide, PeerConnector, PeerReceiver, PeerSender } from "../runtime/transport.ts";
 import type { BootFrame, DownFrame, Frame, SwitchFrame, UpFrame } from "../runtime/wire.ts";
 import { realClock, watchHeap } from "../runtime/world.ts";
-import { locks, PortChannel } from "./ports.ts";
+import { locks, PortChannel, type WorkerConnector } from "./ports.ts";
 
 /** Sends a frame to the root. */
 type Up = (frame: UpFrame, transfer?: readonly Transferable[]) => void;
@@ -246,13 +240,6 @@ export interface WorkerScope<Orders, Report> {
   readonly name: string;
   onmessage: (event: MessageEvent<Orders>) => void;
   postMessage(report: Report): void;
-}
-
-/** Connects a worker to others. */
-export interface WorkerConnector extends PeerConnector {
-  /** Receives all pending frames. */
-  drain(): void;
-  readonly collectives?: Collectives;
 }
 
 /**

@@ -90,8 +90,7 @@ function startWorker(
     far = undefined;
   };
   worker.onerror = (event) => {
-    // Without this, the root would end too.
-    event.preventDefault();
+    event.preventDefault(); // without this, the root would end too
     lastError = event.message;
     if (far) end();
   };

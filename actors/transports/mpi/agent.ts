@@ -9,7 +9,7 @@
 
 import type { PeerSender } from "../../runtime/transport.ts";
 import { Agent, type AgentOrder, type AgentReport } from "../agent.ts";
-import type { WorkerConnector } from "../serve.ts";
+import type { WorkerConnector } from "../ports.ts";
 import { openWorkers } from "../worker.ts";
 import { type Comm, openFrames } from "./comm.ts";
 

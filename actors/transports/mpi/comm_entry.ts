@@ -61,11 +61,8 @@ const scope = globalThis as unknown as WorkerScope<CommOrder, CommReport>;
 const tell = (report: CommReport) => scope.postMessage(report);
 const failed = ({ message }: Error) => tell({ kind: "failed", message });
 
-/** Adds an array; its sums are returned to the isolate. */
-type Add = (isolate: number, frame: SumFrame) => void;
-
 /** Opens the ports of this rank's isolates; `route` carries packets to other isolates. */
-function openPorts(route: (packet: Packet) => void, add: Add) {
+function openPorts(route: (packet: Packet) => void, sums: ColumnSums) {
   const ports = new Map<number, PortChannel>();
   /** Packets for isolates that have not joined yet. */
   const early = new Map<number, Packet[]>();
@@ -88,12 +85,16 @@ function openPorts(route: (packet: Packet) => void, add: Add) {
   };
   return {
     deliver,
-    giveBack: (isolate: number, sums: SumFrame) =>
-      ports.get(isolate)?.send(sums, [sums.addend.values.buffer]),
     join(isolate: number, port: MessagePort) {
       const sentTo = new Map<string, Address>();
       const channel = new PortChannel(port, (frame) => {
-        if ("addend" in (frame as object)) return add(isolate, frame as SumFrame);
+        if ("addend" in (frame as object)) {
+          const { nth, addend } = frame as SumFrame;
+          return sums.add(addend, (values) => {
+            const summed: SumFrame = { nth, addend: { ...addend, values } };
+            ports.get(isolate)?.send(summed, [values.buffer]);
+          });
+        }
         const packet = frame as Packet, { to } = packet;
         sentTo.set(`${to.rank} ${to.isolate}`, to);
         route(packet);
@@ -122,22 +123,13 @@ function open({ mpi: options, on, facts }: Extract<CommOrder, { kind: "open" }>)
   const mpi = openMpi(options), transfers = new Transfers(mpi, failed);
   const parts = opened = { mpi, transfers };
   const sums = new ColumnSums(mpi, transfers), links = new Map<number, Outgoing>();
-  const linkTo = (rank: number) => {
-    const link = links.get(rank) ?? new Outgoing(parts, rank, doors.connect(rank), failed);
-    links.set(rank, link);
-    return link;
-  };
+  const linkTo = (rank: number) =>
+    links.getOrInsertComputed(rank, () => new Outgoing(parts, rank, doors.connect(rank), failed));
   const route = (packet: Packet) => {
     if (packet.to.rank === mpi.rank) ports.deliver(packet);
     else linkTo(packet.to.rank).send(packet);
   };
-  const ports = openPorts(
-    route,
-    (isolate, { nth, addend }) =>
-      sums.add(addend, (values) => {
-        ports.giveBack(isolate, { nth, addend: { ...addend, values } });
-      }),
-  );
+  const ports = openPorts(route, sums);
   const ring = (conn: Deno.Conn, rank: number) =>
     void receivePackets(parts, mpi.rank, rank, conn, ports.deliver).catch(failed);
   compareFacts(mpi, { ...facts, "MPI's library": mpi.version });

@@ -64,8 +64,7 @@ export function notifierAddresses(ranks: readonly RankNetworks[]): readonly stri
   });
   const hosts = new Map<string, number>();
   for (const [rank, address] of addresses.entries()) {
-    const other = hosts.get(address) ?? rank;
-    hosts.set(address, other);
+    const other = hosts.getOrInsert(address, rank);
     if (ranks[other]!.host === ranks[rank]!.host) continue;
     const received = `${address} from ranks ${other} and ${rank} (${described(ranks[rank]!)})`;
     throw new JobRefusal(

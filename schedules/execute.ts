@@ -34,7 +34,7 @@ export interface AwaitedInput {
   readonly time: number;
 }
 
-/** Returns true if an action waits for an input of its own stage, or over the chain. */
+/** Returns true if an action waits for an input of the same stage, or over the chain. */
 export function isOfChain(
   head: Action,
   { kind, stage, microBatch }: Pick<AwaitedInput, "kind" | "stage" | "microBatch">,

@@ -184,7 +184,7 @@ function holderOf(file: Deno.FsFile): string {
 /** Returns the name of the machine, or "localhost" without the permission to read it. */
 const hostname = (): string => resultOr(() => Deno.hostname(), "localhost");
 
-/** Returns what is read from a path, or another value if the path does not exist. */
+/** Reads from a path; returns another value if the path does not exist. */
 export function unlessMissing<T, O>(read: () => T, otherwise: O): T | O {
   try {
     return read();

@@ -47,7 +47,7 @@ export interface HeldState {
   read(parts: readonly TensorPart[]): Promise<Float32Array<ArrayBuffer>>;
 }
 
-/** Returns a state that shows what is read from it. */
+/** Returns a state that passes all values that are read to a function. */
 export const watchReads = (
   state: HeldState,
   see: (values: Float32Array, parts: readonly TensorPart[]) => void,

@@ -85,7 +85,7 @@ async function existingFolder(path: string): Promise<string> {
   }
 }
 
-/** Errors of those who read tensors or write shards. */
+/** Errors that are not of the disk. */
 const others = new WeakSet<object>();
 
 /** Throws an error that {@linkcode diskError} leaves as it is. */

@@ -390,8 +390,8 @@ export class Supervisor {
 }
 
 /**
- * Returns counts of the micro-batches since the pipe was empty, for each data-parallel replica: of all
- * requested steps, of those that have entered, and of those that have left.
+ * Returns the numbers of requested, injected and credited micro-batches of each data-parallel replica
+ * since the pipe was empty.
  */
 export function emptyFlow({ workers }: SupervisorInit) {
   const zeros = () => new Array<number>(workers.at(-1)!.replica + 1).fill(0);

@@ -59,9 +59,9 @@ function checkReduce({ reduce, runtime, link, journal }: FilledOptions): void {
 }
 
 /**
- * Refuses a schedule that cannot train, before anything runs: one that leaves a worker without a
- * stage, one whose lists are not valid (they would hang), one whose policy no other isolate could make,
- * and one without flushes that is neither PipeDream nor PipeDream-2BW.
+ * Refuses a schedule that cannot train, before anything runs: if it leaves a worker without a stage,
+ * its lists are not valid (they would hang), no other isolate could make its policy, or it has no
+ * flushes and is neither PipeDream nor PipeDream-2BW.
  *
  * @throws {RangeError} with the schedule and the reason.
  *

@@ -52,7 +52,7 @@ import {
 import { meantRun } from "../../actors/run_folder/read.ts";
 import { ensure, inOneLine, printError, quoted } from "../terminal.ts";
 
-/** What names the folder of a model, by command. */
+/** The argument that names the folder of a model, by command. */
 const NAMED = { generate: "--from", export: "RUN" } as const;
 
 /** The command, for messages. */

@@ -209,7 +209,7 @@ const displaces = (typed: string, arg: string): boolean =>
  * - `choices`: with `--schedule auto`, what may be in place of the choice, the fastest first;
  * - `microBatches`: micro-batches of a step of each data-parallel replica;
  * - `checkpoint`: checkpoint from which the run continues;
- * - `start`: notice about the start of a run with `--resume`, and what it skips or does not check;
+ * - `start`: notice about the start of a run with `--resume`, and about skipped data or checks;
  * - `out`: folder of checkpoints, if given.
  */
 export type TrainRequest = Awaited<ReturnType<typeof readTrainFlags>>;

@@ -254,13 +254,16 @@ export interface StageProgram {
   /**
    * The layers in order: the index of its program, the prefix of its parameters' names, and its block.
    */
-  readonly layers: readonly (Omit<NamedProgram, "program"> & {
+  readonly layers: readonly {
+    readonly name: string;
+    readonly block?: string;
+    readonly prefix: string;
     readonly program: number;
     /** Programs of the slices of a sequence; `program` is that of the first. */
     readonly slices?: readonly number[];
     /** Programs of the lengths of a sample; `program` is that of the longest. */
     readonly lengths?: readonly number[];
-  })[];
+  }[];
   /** Slicing of sequences; undefined if they are not cut. */
   readonly slicing?: Slicing;
   /** Lengths of samples in tokens, the longest first; undefined if all samples have one. */

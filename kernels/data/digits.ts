@@ -175,7 +175,8 @@ export async function loadDigits(announce?: Announce): Promise<{ train: Digits; 
  * Cuts digits into micro-batches, in the order of the global ids, step after step.
  *
  * @throws {RangeError} immediately, when a number of the plan is not a positive integer, there are
- * too few digits, or not as many images as labels; later, when `order` returns a row that they lack.
+ * too few digits, or the numbers of images and labels differ; later, when `order` returns a row that
+ * the digits lack.
  *
  * @example
  * ```ts

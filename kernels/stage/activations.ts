@@ -398,9 +398,9 @@ function sharedGradients(
   const pool = new Map<string, Tensor>();
   return paths.map(({ gradient, boundary, spec: { name, shape } }, i) => {
     if (!gradient || backward === "never") return undefined;
-    // A gradient is kept for each micro-batch where W reads it after I. No W reads the one that leaves
-    // the first layer. With an interval W recomputes the gradients between layers, but not the sums of
-    // skip values.
+    // A gradient is kept for each micro-batch where W reads it after I. No W reads the gradient that
+    // leaves the first layer. With an interval W recomputes the gradients between layers, but not the
+    // sums of skip values.
     const isBetween = boundary !== undefined && boundary !== layers;
     const isComputedAgain = recomputeInterval !== undefined && isBetween;
     if (backward === "split" && boundary !== 0 && !isComputedAgain) return undefined;

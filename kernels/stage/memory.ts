@@ -98,7 +98,7 @@ export function countMemory(resident: Resident, activations: number): StageMemor
   };
 }
 
-/** What a plan depends on of its device. Free views are the default, as on all devices but webgpu. */
+/** The properties of a device that a plan depends on. Free views are the default: only webgpu has none. */
 type PlannedDevice = Partial<Pick<Allocator, "hasFreeViews">>;
 
 /** Bytes of a stage's activations. */

@@ -1,4 +1,4 @@
-/** What the functions of schedules refuse, compared with `tests/golden/refusals/schedule_calls.txt`. */
+/** Refusals of the functions of schedules, compared with `tests/golden/refusals/schedule_calls.txt`. */
 
 import {
   type Action,

@@ -205,7 +205,7 @@ function rowOf(analysis: Analysis, worker: number, path: readonly Place[]) {
   for (const [on, index] of path) if (on === worker) critical[index] = 1;
   const live = [...liveActivations(analysis, worker)];
   return {
-    /** As a row of CSV. */
+    /** The row of CSV. */
     actions: String(list),
     ...{ starts: starts[worker]!, ends: ends[worker]! },
     /** 1 for each action on the critical path. */

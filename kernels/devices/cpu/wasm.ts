@@ -34,7 +34,7 @@ import { compileKernels, cutAtSimd, loadKernels, type SimdCall, type SimdKernels
 /** An address in the module's heap, or an object of ONNX Runtime there. */
 type Pointer = number;
 
-/** A function of ONNX Runtime; those that return a status return 0 for success. */
+/** A function of ONNX Runtime. A status of 0 is success. */
 type OrtFunction = (...given: readonly (Pointer | boolean)[]) => Pointer;
 
 /** The functions of the module in use. */
@@ -60,7 +60,7 @@ interface OrtModule {
   readonly _OrtReleaseSession: OrtFunction;
   readonly _OrtCreateTensor: OrtFunction;
   readonly _OrtReleaseTensor: OrtFunction;
-  /** Takes levels of the log and its details, whether runs end at once, and their tag. */
+  /** Takes levels of the log and its details, a flag that ends runs immediately, and their tag. */
   readonly _OrtCreateRunOptions: OrtFunction;
   readonly _OrtReleaseRunOptions: OrtFunction;
   readonly _OrtRun: OrtFunction;

@@ -143,7 +143,7 @@ const doubled = (count: number): unknown[] => {
   return value;
 };
 
-/** What looks like the address of the victim. */
+/** A value that looks like the address of the victim. */
 const VICTIM = { id: "victim", isolate: 0, serial: 2 };
 
 const failure = (error: object) => ({ call: "fail", error });

@@ -52,7 +52,7 @@ const bert = { type: "BertNormalizer", clean_text: false, handle_chinese_chars: 
 const pattern = { Regex: "," };
 const charsmap = charsmapOf({ "A": "a", "\r": " ", "ﬁ": "b", "e\u0301": "c" });
 
-/** What differs from an empty tokenizer, a text, and its ids. */
+/** Changes of an empty tokenizer, a text, and its ids. */
 type Case = [
   model: keyof typeof MODELS,
   change: Readonly<Record<string, unknown>>,

@@ -10,7 +10,7 @@ import { BF16, testNeeding } from "../../needs.ts";
 import { closing, modelOf, pseudoRandom, runModel, tensorOf } from "./models.ts";
 import { assertRefused } from "../graph/refused.ts";
 
-/** A product α·op(a)·op(b) + β·c of [m, n, k], and what follows from it. */
+/** A product α·op(a)·op(b) + β·c of [m, n, k], and its results. */
 interface Case {
   readonly sizes: readonly [number, number, number];
   readonly turned: "" | "a" | "b" | "ab";

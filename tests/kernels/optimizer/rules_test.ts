@@ -108,7 +108,7 @@ Deno.test("each value that a step overwrites has been read by then, in any order
   }
 });
 
-/** What PyTorch's Adafactor reads; `mean` has the means of squares. */
+/** The settings of PyTorch's Adafactor; `mean` has the means of squares. */
 interface Factored {
   readonly w: Float32Array;
   readonly g: Float32Array;

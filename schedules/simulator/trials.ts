@@ -166,7 +166,7 @@ export interface TrialOptions {
   readonly costs?: Costs | undefined;
   /** The times of messages, each of them with each scenario; that of the costs, or 0.2, unless given. */
   readonly sends?: readonly Cost[] | undefined;
-  /** Skip edges between P equal parts of the model ({@linkcode edgesOfParts}). Default: none. */
+  /** Skip edges between P equal parts of the model. Default: none. */
   readonly edges?: readonly SkipEdge[] | undefined;
   /** Scenarios such as `uniform:0.1`; `above:0.5` unless given. */
   readonly scenarios?: readonly string[] | undefined;

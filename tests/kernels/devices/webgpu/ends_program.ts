@@ -126,7 +126,12 @@ async function limitsBetween(rows: number, columns: number): Promise<void> {
 
 const ENDS: Readonly<Record<string, () => Promise<unknown>>> = {
   natural: work,
-  throw: () => work().then(() => void setTimeout(() => assert.fail("thrown"))),
+  throw: () =>
+    work().then(() =>
+      void setTimeout(() => {
+        throw new Error("thrown");
+      })
+    ),
   async "another isolate's exit"() {
     await start("works");
     Deno.exit(5);

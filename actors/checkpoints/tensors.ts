@@ -416,12 +416,10 @@ export async function readFloats(file: SafetensorsFile, path: string): Promise<F
     checkF32(path, name, info);
     return new Uint8Array(bytes);
   });
+  const floatsOf = ({ buffer, byteOffset, byteLength }: Uint8Array) =>
+    new Float32Array(buffer, byteOffset, byteLength / 4);
   return {
-    values: new Map(
-      [...tensors].map((
-        [name, { data }],
-      ) => [name, new Float32Array(data.buffer, data.byteOffset, data.byteLength / 4)]),
-    ),
+    values: new Map([...tensors].map(([name, { data }]) => [name, floatsOf(data)])),
     shapes: new Map([...tensors].map(([name, { shape }]) => [name, shape])),
   };
 }

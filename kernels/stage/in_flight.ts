@@ -358,9 +358,11 @@ export class InFlight {
 
   /** Returns what the slices in flight of a micro-batch share; undefined if there is none. */
   #contextOf(slice: number): SharedContext | undefined {
-    const sequenceOf = (number: number) => Math.floor(number / this.#slices);
-    const isOfSame = ([other]: [number, Live]) => sequenceOf(other) === sequenceOf(slice);
-    return this.#live.entries().find(isOfSame)?.[1].context;
+    const first = slice - slice % this.#slices;
+    for (let other = first; other < first + this.#slices; other++) {
+      const one = this.#live.get(other);
+      if (one) return one.context;
+    }
   }
 
   #find(microBatch: number): Live {

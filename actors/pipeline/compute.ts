@@ -52,6 +52,23 @@ export function arrive(worker: Worker, action: Action, arrival: Arrival): void {
   runReadyActions(worker);
 }
 
+/** Lets micro-batches enter the pipeline, up to the limit in flight. */
+function enter(worker: Worker): void {
+  const { activity, entering, init } = worker, slicing = slicingOf(init);
+  while (entering.length > 0 && worker.inFlight < init.pipelineLimit) {
+    const { microBatch, fields } = entering.shift()!, at = activity.arrival();
+    const action = { kind: "F", stage: 0, microBatch } as const;
+    worker.inFlight++;
+    for (const part of slicing ? cutInto(slicing.slices) : [undefined]) {
+      if (!part) arrive(worker, action, { fields, at });
+      else {arrive(worker, { ...action, part }, {
+          fields: sliceBatch(fields, slicing!, part.index),
+          at,
+        });}
+    }
+  }
+}
+
 /**
  * Runs the action that the policy has picked. An overlap F&B is one action of a list; on one device
  * its parts run one after the other, as do the two forwards of a doubled one.
@@ -81,6 +98,9 @@ async function runPart(worker: Worker, updater: WeightUpdater, part: Action): Pr
   if ((kind !== "B" && kind !== "W") || !endsBackward(part, slicingOf(init)?.slices)) return;
   if (stage === 0 && step.credits-- > 0) send(worker, { type: "Credit", replica: init.replica });
   await updater.afterBackward(copy, microBatch);
+  if (stage > 0) return;
+  worker.inFlight--;
+  enter(worker);
 }
 
 async function forward(worker: Worker, copy: OpenCopy, action: Action, age: number): Promise<void> {
@@ -155,16 +175,13 @@ export function inputHandlers(
   worker: Worker,
   updater: WeightUpdater,
 ): Partial<Handlers<WorkerMessage>> {
-  const { activity, init: { halves, edges } } = worker, slicing = slicingOf(worker.init);
+  const { activity, init: { halves, edges } } = worker;
   return {
-    Inject({ microBatch, fields, isEvaluation }) {
+    Inject(message) {
+      const { microBatch, fields, isEvaluation } = message;
       if (isEvaluation) return evaluate(worker, 0, microBatch, { fields });
-      const action = { kind: "F", stage: 0, microBatch } as const, at = activity.arrival();
-      if (!slicing) return arrive(worker, action, { fields, at });
-      for (const part of cutInto(slicing.slices)) {
-        const own = sliceBatch(fields, slicing, part.index);
-        arrive(worker, { ...action, part }, { fields: own, at });
-      }
+      worker.entering.push(message);
+      enter(worker);
     },
     Activation({ stage, microBatch, part, tensor, fields, isEvaluation }) {
       if (isEvaluation) return evaluate(worker, stage, microBatch, { tensor, fields });

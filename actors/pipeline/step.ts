@@ -169,6 +169,8 @@ interface UpdatePolicy {
   readonly isFlushed: boolean;
   /** Micro-batches of a data-parallel replica that may be in flight. */
   inFlight(schedule: Schedule): number;
+  /** Micro-batches that may wait at the first worker of a replica, so that it does not wait for a credit. */
+  ahead(schedule: Schedule): number;
   /** Steps that should begin before the oldest one has ended, to keep the pipe full. */
   stepsAhead(schedule: Schedule): number;
   /** Returns the factor of the loss of a micro-batch: one over the predictions of its update. */
@@ -188,8 +190,8 @@ interface UpdatePolicy {
 /** The common part of both policies without flushes. */
 const WITHOUT_FLUSHES = {
   isFlushed: false,
-  // Worker 0 holds D micro-batches; one more waits there, so that it does not wait for a credit.
-  inFlight: ({ workers }: Schedule) => workers + 1,
+  inFlight: ({ workers }: Schedule) => workers,
+  ahead: () => 1,
   // D − 1 micro-batches follow the last one of a step into the pipe; one more step makes them be there
   // in time.
   stepsAhead: ({ workers, microBatches }: Schedule) => Math.ceil((workers - 1) / microBatches) + 1,
@@ -210,6 +212,13 @@ export const UPDATE_POLICIES: Readonly<Record<WeightUpdates, UpdatePolicy>> = {
   "flush": {
     isFlushed: true,
     inFlight: ({ injectionLimit }) => injectionLimit,
+    // A worker counts only the micro-batches that enter there.
+    ahead: (schedule) => {
+      const { injectionLimit, microBatches } = schedule;
+      return pipelineCount(schedule) > 1
+        ? 0
+        : Math.min(injectionLimit, microBatches - injectionLimit);
+    },
     stepsAhead: () => 0,
     lossScale: ({ lossScale, predictions }) => lossScale / predictions,
     localUpdates: () => undefined,

@@ -3,7 +3,8 @@
  *
  * [Note: credits] A micro-batch in flight holds activations on every worker, so the number in flight
  * bounds memory (AxoNN, section III-C). The supervisor sends as many Inject as the schedule allows,
- * and one more for each Credit. A send never blocks, so no cycle of full mailboxes can form.
+ * some more that wait at the first worker until a micro-batch has left, and one for each Credit. So that
+ * worker does not wait for a credit. A send never blocks, so no cycle of full mailboxes can form.
  *
  * @module
  */
@@ -30,6 +31,8 @@ import type { WorkerInit } from "./worker_state.ts";
 export interface InFlightOptions {
   /** Micro-batches that may be in flight in each data-parallel replica. */
   readonly injectionLimit: number;
+  /** Micro-batches of each replica that may wait at their first worker. */
+  readonly ahead: number;
   /** Stages whose all-reduce starts while other stages still run backward. */
   readonly eagerStages: readonly number[];
 }
@@ -58,20 +61,20 @@ export interface InFlightOptions {
  *
  * const copies = [[{ stage: 0, rank: 0, replica: 0, pipe: 0, worker: 0 }]];
  * const worker = { held: [{ copy: copies[0]![0]! }], copies, ties: [[]], halves: 1 } as const;
- * const options = { injectionLimit: 4, eagerStages: [] };
- * assert.equal(mailboxBound({ ...worker, updates: "flush" }, options), 4 + 1 + 2);
- * assert.equal(mailboxBound({ ...worker, updates: "every-backward" }, options), 4 + 5 + 2);
+ * const options = { injectionLimit: 4, ahead: 2, eagerStages: [] };
+ * assert.equal(mailboxBound({ ...worker, updates: "flush" }, options), 4 + 2 + 1 + 2);
+ * assert.equal(mailboxBound({ ...worker, updates: "every-backward" }, options), 6 + 7 + 2);
  * ```
  */
 export function mailboxBound(
   { held, mirrors = [], copies, ties, halves, updates, link }: BoundedWorker,
-  { injectionLimit, eagerStages }: InFlightOptions,
+  { injectionLimit, ahead, eagerStages }: InFlightOptions,
 ): number {
   const { isFlushed } = UPDATE_POLICIES[updates], early = eagerStages.length;
-  const begins = isFlushed ? 1 : injectionLimit;
+  const begins = isFlushed ? 1 : injectionLimit + ahead;
   const more = held.reduce((sum, { program: { skips = [] } = {} }) => sum + 2 * skips.length, 0);
   const runs = held[0]?.program?.slicing?.slices ?? halves;
-  const computing = runs * injectionLimit * (1 + more) + begins;
+  const computing = runs * injectionLimit * (1 + more) + ahead + begins;
   const parts = held.reduce((sum, { copy: { stage } }) => {
     const chunkParts = 2 * (copies[stage]!.length - 1);
     const others = ties[stage]!.reduce((count, { members }) => count + members.length - 1, 0);
@@ -430,10 +433,10 @@ export function entryOf({ init, workers }: Supervisor, replica: number, pipe: nu
   ]!;
 }
 
-/** Injects micro-batches of a replica up to the limit in flight. */
+/** Injects micro-batches of a replica up to the limits in flight and ahead. */
 export function inject(supervisor: Supervisor, replica: number): void {
   const { ctx, init, flow: { injected, credited } } = supervisor;
-  while (injected[replica]! - credited[replica]! < init.injectionLimit) {
+  while (injected[replica]! - credited[replica]! < init.injectionLimit + init.ahead) {
     const next = injected[replica]!;
     const step = supervisor.steps.find(({ first, plan }) =>
       next < first[replica]! + plan.shares[replica]!.pipeOf.length

@@ -102,7 +102,9 @@ export interface WorkerInit {
   readonly pipelineWorkers: number;
   /** The time at which weights change. */
   readonly updates: WeightUpdates;
-  /** The most micro-batches of a step that enter without credits; 0 if steps overlap. */
+  /** The most micro-batches in flight that entered here. */
+  readonly pipelineLimit: number;
+  /** The most micro-batches of a step that are injected without credits; 0 if steps overlap. */
   readonly uncredited: number;
   /** The policy that orders its actions in a step, if steps end with a flush. */
   readonly policy: PolicyData;
@@ -203,6 +205,9 @@ export type WorkerState =
 /** A message that begins a step. */
 export type Begin = Extract<WorkerMessage, { type: "Begin" }>;
 
+/** A message with a micro-batch that enters the pipeline. */
+type Inject = Extract<WorkerMessage, { type: "Inject" }>;
+
 /** A step in progress on a worker. */
 interface StepInProgress
   extends Pick<Begin, "round" | "share" | "lossScales" | "updates" | "dropout"> {
@@ -228,6 +233,9 @@ export class Worker {
   policy: StepPolicy | undefined;
   /** The actions whose inputs are here, in the order of their arrival: the policy picks from them. */
   readonly ready: Action[] = [];
+  /** Micro-batches that wait until one in flight has left, and the number in flight. */
+  readonly entering: Inject[] = [];
+  inFlight = 0;
   /** Inputs of micro-batches whose step has not begun here. */
   early: (readonly [Action, Arrival])[] = [];
   /** True while a Dispatch is in transit. */

@@ -283,7 +283,8 @@ export function workerInits(
   const { edges } = linkedSchedule(schedule, { model, halves });
   const ties = tieEnds(programs, trainedTies(model));
   const shared = sharedRows(options, isolate, programs, copies[0]!.length);
-  const { isFlushed } = UPDATE_POLICIES[schedule.updates], recomputed = recomputedStages(schedule);
+  const policy = UPDATE_POLICIES[schedule.updates], { isFlushed } = policy;
+  const recomputed = recomputedStages(schedule);
   const stageOf = (worker: number) => {
     const { longestSlots } = options.stage;
     const most = longestSlots && schedule.peaks?.[worker % schedule.workers]?.most;
@@ -318,7 +319,8 @@ export function workerInits(
     edges,
     pipelineWorkers: pipelineWorkers(schedule),
     updates: schedule.updates,
-    uncredited: isFlushed ? schedule.injectionLimit : 0,
+    pipelineLimit: policy.inFlight(schedule),
+    uncredited: isFlushed ? policy.inFlight(schedule) + policy.ahead(schedule) : 0,
     policy: policyData(schedule, scheduleOptions, worker % schedule.workers),
     stage: stageOf(worker),
     halves,

@@ -328,11 +328,13 @@ export async function openPipeline(
   homes?: Homes,
 ): Promise<Engine> {
   const { schedule, sync, clip, worker, verification, stallMs } = options;
+  const policy = UPDATE_POLICIES[schedule.updates];
   const whole: SupervisorInit = {
     workers: workerInits(options, isolate, fault),
     heapLimitMb: heapLimitOf(options, isolate),
     isolate,
-    injectionLimit: UPDATE_POLICIES[schedule.updates].inFlight(schedule),
+    injectionLimit: policy.inFlight(schedule),
+    ahead: policy.ahead(schedule),
     eagerStages: eagerStages(schedule, sync),
     updates: schedule.updates,
     clip,

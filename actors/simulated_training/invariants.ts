@@ -36,6 +36,8 @@ interface WorkerActions {
 /** The actions of all workers since the pipe was empty. */
 interface PipeHistory {
   readonly actions: ReadonlyMap<string, WorkerActions>;
+  /** Micro-batches that have entered stage 0, by replica. */
+  readonly entered: number[];
   /** Micro-batches that have left stage 0 backward, by replica. */
   readonly left: number[];
 }
@@ -43,7 +45,8 @@ interface PipeHistory {
 function openHistory({ schedule, replicas }: EngineOptions): PipeHistory {
   const workers = Array.from({ length: replicas * schedule.workers }, (_, worker) => worker);
   return {
-    left: Array.from({ length: replicas }, () => 0),
+    entered: new Array(replicas).fill(0),
+    left: new Array(replicas).fill(0),
     actions: new Map(workers.map((worker) => {
       const replica = Math.floor(worker / schedule.workers);
       return [`worker-${worker}`, { replica, done: new Set(), stash: 0, bucketsStepped: 0 }];
@@ -53,8 +56,8 @@ function openHistory({ schedule, replicas }: EngineOptions): PipeHistory {
 
 /** Adds the invariants of a training run to a world. */
 export function addInvariants<C>(world: World<C>, options: EngineOptions): void {
-  const { schedule } = options, limit = UPDATE_POLICIES[schedule.updates].inFlight(schedule);
-  const { slices = 1 } = schedule;
+  const { schedule } = options, { slices = 1 } = schedule;
+  const policy = UPDATE_POLICIES[schedule.updates], limit = policy.inFlight(schedule);
   let history = openHistory(options);
   world.invariant("each B after its F and once", (view) => checkAction(view, history, slices));
   world.invariant("F − B = stash", ({ actor, state }) => {
@@ -62,12 +65,20 @@ export function addInvariants<C>(world: World<C>, options: EngineOptions): void 
     if (!worker || worker.stash === mine.stash / slices) return;
     return `${actor} holds ${worker.stash} activations, its F − B is ${mine.stash / slices}`;
   });
-  world.invariant("in flight ≤ limit", ({ actor, state }) => {
+  world.invariant("in flight ≤ limit", () => {
+    const { entered, left } = history;
+    const over = entered.findIndex((count, replica) => count - left[replica]! > limit);
+    if (over >= 0) {
+      return `replica ${over} has ${entered[over]! - left[over]!} in flight, the limit is ${limit}`;
+    }
+  });
+  world.invariant("injected ≤ limit", ({ actor, state }) => {
     if (actor !== "supervisor") return;
     const { injected = [] } = state<SupervisorView>(actor) ?? {}, { left } = history;
-    const over = injected.findIndex((count, replica) => count - left[replica]! > limit);
+    const most = limit + policy.ahead(schedule);
+    const over = injected.findIndex((count, replica) => count - left[replica]! > most);
     if (over < 0) return;
-    return `replica ${over} has ${injected[over]! - left[over]!} in flight, the limit is ${limit}`;
+    return `replica ${over} has ${injected[over]! - left[over]!} injected, the limit is ${most}`;
   });
   const ended = openEndings();
   world.invariant("a step ends whole, with nothing left over", (view) => {
@@ -99,7 +110,7 @@ function openEndings(): (view: View) => { readonly isCommitted: boolean } | unde
 /** Counts an action of a worker, and checks its turn. */
 function checkAction(
   { actor, type, name }: View,
-  { actions, left }: PipeHistory,
+  { actions, entered, left }: PipeHistory,
   slices: number,
 ): string | undefined {
   const mine = actions.get(actor);
@@ -109,6 +120,7 @@ function checkAction(
     if (problem) return problem;
     mine.done.add(formatAction(part));
     const { kind, stage, part: own = WHOLE } = part, isBackward = kind === "B" || kind === "I";
+    if (kind === "F" && stage === 0 && own.index === 0) entered[mine.replica]!++;
     if (kind === "F") mine.stash++;
     else if (kind === "B" || kind === "W") mine.stash -= slices / own.count;
     if (stage === 0 && isBackward && endsBackward(part, slices)) left[mine.replica]!++;

@@ -177,8 +177,9 @@ Deno.test("a worker picks an action when it has handled all messages that have a
 function initOf(plan: SimulatedTrainingOptions): SupervisorInit {
   const { options } = prepareSimulation(plan), { schedule, sync } = options;
   const workers = workerInits(options, "local", undefined), { updates } = schedule;
-  const injectionLimit = UPDATE_POLICIES[updates].inFlight(schedule), isolate = "local";
-  return { workers, isolate, injectionLimit, eagerStages: eagerStages(schedule, sync), updates };
+  const policy = UPDATE_POLICIES[updates], injectionLimit = policy.inFlight(schedule);
+  const ahead = policy.ahead(schedule), eager = eagerStages(schedule, sync);
+  return { workers, isolate: "local", injectionLimit, ahead, eagerStages: eager, updates };
 }
 
 /** A strategy under which one actor handles messages only when no other actor can. */
@@ -275,11 +276,18 @@ Deno.test("an evaluation in the pipeline has no more micro-batches in flight tha
 
 const TWO = { workers: 2, microBatches: 4 };
 
+const ONE_IN_FLIGHT = { order: "fifo", pipelineLimit: 1 } as const;
+
 /** Returns the messages of a step to workers, such as `Reduce worker-0` from there, and to the supervisor. */
 async function messagesOfStep(plan: SimulatedTrainingOptions) {
   const { options, requests: [request] } = prepareSimulation({ ...TWO, ...plan });
   const toWorkers: string[] = [], toSupervisor: string[] = [];
+  let inFlight = 0, mostInFlight = 0;
   const onStep = ({ actor, from, type }: { actor: string; from: string; type: string }) => {
+    if (actor === "worker-1" && type === "Activation") {
+      mostInFlight = Math.max(mostInFlight, ++inFlight);
+    }
+    if (actor === "worker-0" && type === "Gradient") inFlight--;
     if (actor.startsWith("worker-")) toWorkers.push(`${type} ${from.split("#")[0]}`);
     if (actor === "supervisor") toSupervisor.push(type);
   };
@@ -288,23 +296,26 @@ async function messagesOfStep(plan: SimulatedTrainingOptions) {
     await Promise.all([engine.step(request!), engine.drain()]);
   });
   assert.equal(run.failure, undefined);
-  return { toWorkers, toSupervisor };
+  return { toWorkers, toSupervisor, mostInFlight };
 }
 
 Deno.test("stages with one copy reduce without an order, credits come only where the supervisor waits for them, and losses with the next message", async () => {
-  const plans = [
+  const plans: readonly (readonly [SimulatedTrainingOptions, ...(number | undefined)[]])[] = [
     [{ schedule: "1f1b", replicas: 1 }, 2, 0, 0, 1],
     [{ schedule: "interleaved", replicas: 1 }, 2, 0, 0, 2],
     [{ schedule: "1f1b", replicas: 2 }, 0, 4, 0, undefined],
-    [{ schedule: "message-driven", replicas: 1 }, 2, 0, 2, 1],
+    [{ schedule: "message-driven", replicas: 1 }, 2, 0, 0, 1],
+    [{ schedule: "message-driven", replicas: 1, options: ONE_IN_FLIGHT }, 2, 0, 2, undefined],
     [{ schedule: "pipedream", replicas: 1 }, 0, 0, 4, undefined],
-  ] as const;
+  ];
   for (const [plan, alone, ordered, credits, votes] of plans) {
-    const { toWorkers, toSupervisor } = await messagesOfStep(plan), what = JSON.stringify(plan);
+    const { toWorkers, toSupervisor, mostInFlight } = await messagesOfStep(plan);
+    const what = JSON.stringify(plan);
     const reduces = toWorkers.filter((one) => one.startsWith("Reduce "));
     const orders = reduces.filter((one) => one === "Reduce supervisor").length;
     const come = toSupervisor.filter((type) => type === "Credit").length;
     assert.deepEqual([reduces.length - orders, orders, come], [alone, ordered, credits], what);
+    if (plan.options) assert.equal(mostInFlight, plan.options.pipelineLimit, what);
     if (votes === undefined) continue;
     const first = toSupervisor.indexOf("Loss"), last = toSupervisor.indexOf("Reduced", first);
     const losses = Array<string>(TWO.microBatches).fill("Loss");
@@ -444,6 +455,6 @@ Deno.test("without flushes updates are counted by micro-batch or by step, and en
     const updates = doubled.localUpdates(request, schedule, before);
     assert.deepEqual(updates, { every: 2, first: 3, learningRate: 0.1, version });
   }
-  assert.equal(doubled.inFlight(schedule), 5);
+  assert.deepEqual([doubled.inFlight(schedule), doubled.ahead(schedule)], [4, 1]);
   assert.equal(doubled.stepsAhead(schedule), 3);
 });

@@ -105,15 +105,21 @@ const CHIMERA: SimulatedTrainingOptions = { schedule: "chimera", workers: 2, mic
 /** Steps follow each other without a flush. */
 const PIPEDREAM: SimulatedTrainingOptions = { ...CHIMERA, schedule: "pipedream", steps: 3 };
 
-const MESSAGES: SimulatedTrainingOptions = { ...CHIMERA, schedule: "message-driven", replicas: 1 };
+/** Its last micro-batches need credits. */
+const MESSAGES: SimulatedTrainingOptions = {
+  schedule: "message-driven",
+  workers: 2,
+  microBatches: 6,
+  replicas: 1,
+};
 
 /** Each bug, where it is planted, and what the failure says. */
 const PLANTED: readonly [string, SimulatedTrainingOptions, says: RegExp][] = [
   ["arrivalOrder", CHIMERA, /the weights must be the serial [0-9a-f]{64}, received/],
   ["doubleStep", CHIMERA, /worker-\d failed in step 1/],
   ["doubleStep", { ...PIPEDREAM, mayLose: true }, /Cannot handle StepBucket: the worker must be /],
-  ["doubleCredit", PIPEDREAM, /replica 0 has 4 in flight, the limit is 3/],
-  ["doubleCredit", MESSAGES, /replica 0 has 3 in flight, the limit is 2/],
+  ["doubleCredit", PIPEDREAM, /replica 0 has 4 injected, the limit is 3/],
+  ["doubleCredit", MESSAGES, /replica 0 has 5 injected, the limit is 4/],
   // Only the first copies are saved and compared with the serial loop.
   ["driftingCopy", CHIMERA, /copy \d of stage \d has other weights than the first/],
 ];

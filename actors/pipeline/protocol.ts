@@ -115,7 +115,7 @@ export function guarded<M extends Message, S extends string>(
 }
 
 /** Version of these messages. */
-export const PROTOCOL_VERSION = 14;
+export const PROTOCOL_VERSION = 15;
 
 /** The messages between workers, which an emulated link may delay. */
 export type PeerMessage =

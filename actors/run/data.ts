@@ -202,11 +202,18 @@ export class RunData {
     return this.#state === undefined ? {} : { data: this.#state };
   }
 
+  /** Begins to draw the next step, if there is one, while the current one is trained on. */
+  drawAhead(): void {
+    const { steps, signal } = this.prepared;
+    if (this.#drawn || this.#isClosed || this.#step >= steps || signal?.aborted) return;
+    this.#drawn = this.#draw();
+    // An error is thrown when the step is taken.
+    this.#drawn.catch(() => {});
+  }
+
   /** Draws the next step in advance, if there is one, so that its errors are thrown now. */
   async begin(): Promise<void> {
-    const { steps, signal } = this.prepared;
-    if (this.#step >= steps || signal?.aborted) return;
-    this.#drawn = this.#draw();
+    this.drawAhead();
     // Until the next step, nothing is asked for: the timer would keep an abandoned run alive.
     if (await this.#drawn) this.watch.close();
   }

@@ -16,6 +16,7 @@ import {
 import { allSkipped, assertFiniteData, meanLoss } from "../gradients/commit.ts";
 import type { WorkerLost } from "../pipeline/protocol.ts";
 import type { StepRequest } from "../pipeline/step.ts";
+import { turn } from "../runtime/steps.ts";
 import { finiteOnly } from "../pipeline/worker.ts";
 import { CheckpointWriter, readHashed } from "./checkpoint_writer.ts";
 import type { RunData } from "./data.ts";
@@ -180,7 +181,7 @@ export class TrainingRun {
       return this.#evaluatesAfter(step) || savesAfter(step);
     };
     if (evaluation?.atStart) yield await this.#evaluate(false);
-    const turn = eventTurns();
+    const pause = eventTurns();
     for await (const taken of pipelinedSteps(this.engine, this.#requests(), pausesAfter)) {
       const events = this.#endStep(taken), { step } = this.progress;
       yield* this.#failed();
@@ -197,7 +198,7 @@ export class TrainingRun {
         if (writer) yield* await writer.ended();
         lent!.release();
       }
-      if (signal && ["local", "serial"].includes(runtime)) await turn();
+      if (signal && ["local", "serial"].includes(runtime)) await pause();
     }
     if (writer) yield* await writer.ended();
     if (jobs) yield* jobs.close((read) => this.engine.read(read));
@@ -223,12 +224,14 @@ export class TrainingRun {
 
   /** Yields the remaining steps, until the run must end. */
   async *#requests(): AsyncGenerator<StepRequest, void> {
-    const { steps, rate, signal, journal } = this.prepared;
+    const { data, prepared: { steps, rate, signal, journal } } = this;
     const mustEnd = () => signal?.aborted || journal?.ended.aborted || this.#isOutOfPatience();
     for (let next = this.progress.step + 1; next <= steps && !mustEnd(); next++) {
-      const taken = await this.data.next();
+      const taken = await data.next();
       if (!taken) return;
       const { step, update, lossScale } = this.progress, { jobs, microBatches } = taken;
+      // The step begins before the next turn of the event loop.
+      if (!(data instanceof Jobs)) void turn().then(() => data.drawAhead());
       yield {
         step: next,
         // Some of the steps before it may not have ended.

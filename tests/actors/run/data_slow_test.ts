@@ -104,6 +104,17 @@ Deno.test("data that cannot be closed ends the run with its error, after that of
   await assert.rejects(hashOf({ data: unclosable(), retries: 0, faults }), both);
 });
 
+Deno.test("workers train on a step while the micro-batches of the next one are drawn", async () => {
+  const drawn: number[] = [];
+  let count = 0;
+  function* data() {
+    for (;; count++) yield batch(count) as Batch;
+  }
+  const onStep = () => void drawn.push(count + 1);
+  await Array.fromAsync(train({ ...OPTIONS, runtime: "workers", data: data(), onStep }));
+  assert.deepEqual(drawn, [4, 6, 8, 8]);
+});
+
 Deno.test("a run takes no more micro-batches than it needs, and closes the iterator", async () => {
   let taken = 0, closed = 0;
   function* counted() {

@@ -4,7 +4,7 @@
  *
  * One step: supervisor —Begin→ all workers; —Inject→ worker of stage 0 → F → Activation → … → last
  * stage: F, Loss and B → Gradient → … → stage 0: B, Credit → supervisor injects the next. A step has
- * credits only for micro-batches that may not enter at its start. A finite Loss is sent with the next
+ * credits only for micro-batches that are not injected at its start. A finite Loss is sent with the next
  * message of its worker, which wakes the supervisor less often.
  *
  * With a flush, a copy of a stage votes with GradientsReady after its last B. The supervisor answers

@@ -3,8 +3,8 @@
  *
  * [Note: credits] A micro-batch in flight holds activations on every worker, so the number in flight
  * bounds memory (AxoNN, section III-C). The supervisor sends as many Inject as the schedule allows,
- * some more that wait at the first worker until a micro-batch has left, and one for each Credit. So that
- * worker does not wait for a credit. A send never blocks, so no cycle of full mailboxes can form.
+ * some more that wait at the first worker until a micro-batch has left, and one for each Credit, for
+ * which no worker waits. A send never blocks, so no cycle of full mailboxes can form.
  *
  * @module
  */

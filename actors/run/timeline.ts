@@ -143,15 +143,20 @@ function alignClocks(replica: readonly (readonly Span[])[]): (readonly Span[])[]
   const ahead = aheadMs(workers, leastMs(flowsOf(replica.flat())));
   return replica.map((spans) => {
     const shift = spans[0] ? ahead.get(spans[0].worker) ?? 0 : 0;
-    return shift === 0 ? spans : spans.map((span) => ({
-      ...span,
-      start: span.start - shift,
-      end: span.end - shift,
-      ...span.arrived !== undefined && { arrived: span.arrived - shift },
-      ...span.sent !== undefined && { sent: span.sent - shift },
-    }));
+    return shift === 0 ? spans : spans.map((span) => shifted(span, -shift));
   });
 }
+
+/** Returns an action whose times are later. */
+export const shifted = <T extends TracedAction>(traced: T, by: number): T => {
+  const { start, end, arrived, sent, ...rest } = traced;
+  return {
+    ...rest,
+    ...{ start: start + by, end: end + by },
+    ...arrived !== undefined && { arrived: arrived + by },
+    ...sent !== undefined && { sent: sent + by },
+  } as T;
+};
 
 /**
  * Cause of a gap:

@@ -10,6 +10,7 @@
  */
 
 import { deadline } from "@std/async/deadline";
+import { once } from "node:events";
 import uplot from "uplot/dist/uPlot.iife.min.js" with { type: "text" };
 import uplotStyle from "uplot/dist/uPlot.min.css" with { type: "text" };
 import charts from "./page/charts.js" with { type: "text" };
@@ -194,11 +195,9 @@ export function servePage(page: string, port: number) {
 }
 
 /** Waits until the signal is aborted. */
-const stay = (signal: AbortSignal): Promise<void> =>
-  new Promise((resolve) => {
-    if (signal.aborted) resolve();
-    signal.addEventListener("abort", () => resolve(), { once: true });
-  });
+async function stay(signal: AbortSignal): Promise<void> {
+  if (!signal.aborted) await once(signal, "abort");
+}
 
 const TEXT = "text/plain; charset=utf-8";
 

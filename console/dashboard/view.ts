@@ -4,43 +4,33 @@
  * @module
  */
 
-import { checkSizes } from "../../actors/options/limits.ts";
+import { checkSizes, commandLine, WORKERS_MAX } from "../../actors/options/limits.ts";
 import type { Metrics } from "../../actors/options/train_options.ts";
 import type { TracedAction } from "../../actors/pipeline/step.ts";
-import { readStep, type WorkerTimeline } from "../../actors/run/timeline.ts";
+import { readSpan, readStep, type WorkerTimeline } from "../../actors/run/timeline.ts";
 import type { RunEnd, RunRecord } from "../../actors/run_folder/metrics_file.ts";
 import { hashOf } from "../../actors/run_folder/write.ts";
-import { ifServed, parts } from "../../schedules/internal.ts";
+import { KINDS } from "../../schedules/action_list.ts";
+import { ifServed, splitsBackward } from "../../schedules/internal.ts";
 import {
   type ActionKind,
   analyze,
   type Costs,
   formatAction,
-  parseAction,
   type Schedule,
 } from "../../schedules/mod.ts";
+import { inkOf } from "../../schedules/pictures/svg.ts";
 import { scheduleOf } from "../commands/schedule_flags.ts";
-import { type BoundedList, RecentList, ThinnedList } from "../run_files/bounded_lists.ts";
+import { RecentList, ThinnedList } from "../run_files/bounded_lists.ts";
+import { heldStages } from "../run_files/chrome_trace.ts";
+import { lossUnit } from "../run_files/losses.ts";
 import type { TimelineEvent } from "../run_files/timeline_file.ts";
+import { count } from "../terminal.ts";
+import { shellWord } from "../train/data_files.ts";
 import type { TrainFlags } from "../train/flags.ts";
 
 /** State for a page: everything when it opens, then the changes. */
-export interface Updates {
-  /** The run. */
-  readonly run?: RunFacts;
-  /** Its status. */
-  readonly status?: StatusView;
-  /** Steps, thinned out if there are many. */
-  readonly metrics?: Tail<StepRow>;
-  /** Losses on held-out data, thinned out if there are many. */
-  readonly evaluations?: Tail<Metrics>;
-  /** The last failures, joined workers, checkpoints and resumptions. */
-  readonly events?: Tail<EventView>;
-  /** Memory and restarts of each worker. */
-  readonly workers?: readonly WorkerView[];
-  /** Traced steps. */
-  readonly traces?: ReturnType<TraceList["all"]>;
-}
+export type Updates = Partial<ReturnType<RunView["all"]>>;
 
 /** Metrics of a step; with jobs the mean of their losses and the sum of their speeds. */
 export interface StepRow extends Metrics {
@@ -71,38 +61,6 @@ export interface StatusView {
   readonly steps: number;
 }
 
-/** Properties of a run that do not change. */
-export interface RunFacts {
-  /** Title: the folder or the model. */
-  readonly title: string;
-  /** Name of the schedule. */
-  readonly schedule: string;
-  /** Unit of predictions: tokens, samples or predictions. */
-  readonly unit: string;
-  /** Unit of the loss, if it is known. */
-  readonly lossUnit?: string | undefined;
-  /** Start in milliseconds since the epoch. */
-  readonly started: number;
-  /** Command that shows the run again, if it has a folder. */
-  readonly command?: string;
-  /** Workers by number: those of the first data-parallel replica first. */
-  readonly workers: readonly { readonly replica: number; readonly stages: readonly number[] }[];
-  /** Fill and text colours of an action by kind, stage and pipeline, such as `F2.0`. */
-  readonly inks: Readonly<Record<string, readonly [fill: string, text: string]>>;
-  /** Pipeline of each micro-batch of a replica. */
-  readonly pipelineOf: readonly number[];
-  /** Tables of names and values. */
-  readonly tables: readonly FactTable[];
-}
-
-/** A table with a title. */
-export interface FactTable {
-  /** Title. */
-  readonly title: string;
-  /** Names and values. */
-  readonly rows: readonly (readonly [name: string, value: string])[];
-}
-
 /** An action: name, start and end in milliseconds of the step. */
 export type Span = readonly [name: string, start: number, end: number];
 
@@ -115,20 +73,6 @@ export interface WorkerView {
   readonly memoryBytes?: number;
   /** Number of restarts. */
   readonly restarts: number;
-}
-
-/** An event of a run. */
-export interface EventView {
-  /** Kind. */
-  readonly kind: "failure" | "joined" | "checkpoint" | "resumed";
-  /** Last step before the event. */
-  readonly step: number;
-  /** Time in milliseconds since the epoch. */
-  readonly time: number;
-  /** The worker, if it is about one. */
-  readonly worker?: number;
-  /** Description. */
-  readonly text: string;
 }
 
 /**
@@ -152,9 +96,6 @@ export function recordedSchedule(
     throw error;
   }
 }
-
-/** Matches actions of a schedule; other names belong to the end of the step. */
-const ACTION = /^\d+[FBIWR]\d/;
 
 /**
  * Returns the expected actions of each worker of a data-parallel replica, if each action took the
@@ -183,11 +124,11 @@ const LENGTHS: Readonly<Record<ActionKind, number>> = { F: 1, B: 2, I: 1, W: 1, 
 function measuredCosts({ stages }: Schedule, traces: readonly (readonly TracedAction[])[]): Costs {
   const sums = new Map<string, { total: number; count: number }>();
   const sumOf = (key: string) => sums.getOrInsertComputed(key, () => ({ total: 0, count: 0 }));
-  for (const { name, start, end } of traces.flat()) {
-    if (!ACTION.test(name)) continue;
-    const run = parts(parseAction(name));
-    const length = run.reduce((sum, { kind, part }) => sum + LENGTHS[kind] / (part?.count ?? 1), 0);
-    for (const { kind, stage } of run) {
+  for (const traced of traces.flat()) {
+    const { actions, start, end } = readSpan(traced, 0);
+    const lengths = actions.map(({ kind, part }) => LENGTHS[kind] / (part?.count ?? 1));
+    const length = lengths.reduce((sum, one) => sum + one, 0);
+    for (const { kind, stage } of actions) {
       const sum = sumOf(`${kind}${stage}`);
       sum.total += (end - start) * LENGTHS[kind] / length;
       sum.count++;
@@ -216,7 +157,7 @@ const ACTIONS_MAX = 20_000;
 class UnsentList<T> {
   #from = Infinity;
 
-  constructor(private readonly list: BoundedList<T>) {}
+  constructor(private readonly list: ThinnedList<T> | RecentList<T>) {}
 
   add(entry: T): void {
     this.#from = Math.min(this.#from, this.list.add(entry));
@@ -241,19 +182,22 @@ export function endedStatus(reason: RunEnd["reason"]): Pick<StatusView, "status"
   return { status: "finished", note: "Stopped early: the held-out loss stopped falling." };
 }
 
+/** An event of a run. */
+export type EventView = ReturnType<typeof eventView>;
+
 /**
  * Makes the view of an event.
  *
  * @param text of an event without a reason.
  */
-export function eventView(event: TimelineEvent, text = ""): EventView {
-  const { type: kind, step, time } = event;
-  if (event.type === "joined") return { kind, step, time, text: event.reason };
-  if (event.type !== "failure") return { kind, step, time, text };
-  const [number] = /\d+$/.exec(event.actor) ?? [];
+export function eventView(event: TimelineEvent, text = "") {
+  const { type: kind, step, time } = event, said = "reason" in event ? event.reason : text;
+  const worker = event.type === "failure" ? /\d+$/.exec(event.actor)?.[0] : undefined;
   return {
-    ...{ kind, step, time, text: event.reason },
-    ...number !== undefined && { worker: Number(number) },
+    /** `step` is the last one before the event; `time` is in milliseconds since the epoch. */
+    ...{ kind, step, time, text: said },
+    // The worker, if it is about one.
+    ...worker !== undefined && { worker: Number(worker) },
   };
 }
 
@@ -365,13 +309,18 @@ export class RunView {
   }
 
   /** Returns the whole state. */
-  all(): Updates {
-    const lists = Object.entries(this.#lists).map(([name, list]) => [name, list.all()] as const);
+  all() {
+    const { metrics, evaluations, events, traces } = this.#lists;
     return {
       ...this.#run && { run: this.#run },
       status: this.#status,
+      /** Memory and restarts of each worker. */
       workers: this.#workers,
-      ...Object.fromEntries(lists),
+      /** Steps and losses on held-out data, thinned out if there are many. */
+      ...{ metrics: metrics.all(), evaluations: evaluations.all() },
+      /** The last failures, joined workers, checkpoints and resumptions. */
+      events: events.all(),
+      traces: traces.all(),
     };
   }
 
@@ -449,3 +398,117 @@ function nameOf({ name, chunk, bucket }: TracedAction): string {
 
 /** Rounds milliseconds to microseconds, the resolution of clocks. */
 const microseconds = (ms: number) => Math.round(ms * 1000) / 1000;
+
+/** Limits of a page for rows and characters of files. */
+const TABLE_ROWS_MAX = 200, TEXT_MAX = 500;
+
+/** Makes the tables of a record. */
+function tablesOf(record: RunRecord) {
+  const { model, started, data, schedule, plan, starts, flags } = record;
+  const last = starts.at(-1), { environment } = last ?? {};
+  const stages = plan.stages.map(({ stage, workers, layers, parameters, costShare }) => {
+    const work = `${count(parameters, "parameter")}, ${(100 * costShare).toFixed(0)} % of the work`;
+    return [`stage ${stage}`, `${layers.join(", ")} on worker ${workers.join(", ")}: ${work}`];
+  });
+  return [
+    tableOf("Run", {
+      ...last?.script === undefined
+        ? { command: last && commandLine("train", ...last.command.map(shellWord)) }
+        : { script: last.script },
+      model: `${model}, ${count(plan.parameters, "parameter")}`,
+      data: withHash(data),
+      schedule: withHash(schedule),
+      started,
+      ...last?.from !== undefined && { "resumed from": last.from },
+    }),
+    tableOf("Plan", Object.fromEntries(stages)),
+    tableOf("Environment", { ...environment }),
+    tableOf("Flags", flags),
+  ];
+}
+
+const withHash = ({ name, hash }: { readonly name: string; readonly hash?: string }) =>
+  hash === undefined ? name : `${name}, ${hash.slice(0, 12)}`;
+
+/** Makes a table of names and values. */
+function tableOf(title: string, values: Readonly<Record<string, unknown>>) {
+  const rows = Object.entries(values)
+    .filter(([, value]) => value !== undefined && value !== null)
+    .slice(0, TABLE_ROWS_MAX)
+    .map(([name, value]) => [shortened(name), shortened(textOf(value))] as const);
+  return { title, rows };
+}
+
+const textOf = (value: unknown) => typeof value === "string" ? value : JSON.stringify(value) ?? "";
+
+const shortened = (text: string) => text.length > TEXT_MAX ? `${text.slice(0, TEXT_MAX)}…` : text;
+
+/** Returns the kinds of actions that workers run; all of them if the schedule is unknown. */
+function kindsOf(schedule: Schedule | undefined): readonly ActionKind[] {
+  if (!schedule) return KINDS;
+  const { lists } = schedule, isSplit = splitsBackward(schedule);
+  const listed = lists?.flatMap((list) => Array.from(list, ({ kind }) => kind));
+  const used = new Set([...listed ?? (isSplit ? "F" : "FB"), ...isSplit ? "IW" : ""]);
+  return KINDS.filter((kind) => used.has(kind));
+}
+
+/** Units of predictions of built-in models. */
+const UNITS: ReadonlyMap<string, string> = new Map([
+  ["gpt", "tokens"],
+  ["llama", "tokens"],
+  ["mlp", "samples"],
+]);
+
+/** Properties of a run that do not change. */
+export type RunFacts = ReturnType<typeof runFacts>;
+
+/**
+ * Makes the facts of a run.
+ *
+ * @param schedule undefined if it is unknown; then stages are those of the recorded plan.
+ * @param directory folder of the run, if it has one.
+ */
+export function runFacts(
+  record: RunRecord,
+  schedule: Schedule | undefined,
+  directory: string | undefined,
+) {
+  const { model, plan: { replicas, stages } } = record;
+  const { pipelineOf = [0] } = schedule ?? {};
+  const holders = schedule ? heldIn(schedule) : heldStages(stages);
+  return {
+    /** The folder or the model. */
+    title: directory ?? model,
+    /** Unit of predictions: tokens, samples or predictions. */
+    unit: UNITS.get(model) ?? "predictions",
+    /** Unit of the loss, if it is known. */
+    lossUnit: lossUnit(record),
+    // The command that shows the run again.
+    ...directory !== undefined && { command: commandLine("dashboard", shellWord(directory)) },
+    /** Workers by number: those of the first data-parallel replica first. */
+    workers: Array.from(
+      { length: replicas },
+      (_, replica) => holders.map((stages) => ({ replica, stages })),
+    ).flat().slice(0, WORKERS_MAX),
+    /** Pipeline of each micro-batch of a replica. */
+    pipelineOf,
+    /** Fill and text colours of an action by kind, stage and pipeline, such as `F2.0`. */
+    inks: Object.fromEntries(inksOf(kindsOf(schedule), stages.length, Math.max(...pipelineOf) + 1)),
+    tables: tablesOf(record),
+  };
+}
+
+/** Returns the stages of each worker of a data-parallel replica. */
+const heldIn = ({ placement }: Schedule): number[][] =>
+  placement.map((held) => [...new Set(held.map(({ stage }) => stage))].sort((a, b) => a - b));
+
+function* inksOf(kinds: readonly ActionKind[], stages: number, pipelines: number) {
+  for (const kind of kinds) {
+    for (let stage = 0; stage < stages; stage++) {
+      for (let pipeline = 0; pipeline < pipelines; pipeline++) {
+        const { fill, text } = inkOf(kind, { stage, stages, pipeline, pipelines });
+        yield [`${kind}${stage}.${pipeline}`, [fill, text]] as const;
+      }
+    }
+  }
+}

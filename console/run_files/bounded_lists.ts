@@ -4,9 +4,6 @@
  * @module
  */
 
-/** A list of bounded size, which drops entries. */
-export type BoundedList<T> = Pick<RecentList<T>, "entries" | "add">;
-
 /**
  * A list of at most `most` entries. When it is full, each pair of neighbours becomes one; from then
  * on, each entry represents twice the number of added entries.

@@ -15,6 +15,7 @@ import type { Plan, TrainEvent } from "../../actors/options/train_events.ts";
 import type { TracedAction } from "../../actors/pipeline/step.ts";
 import type { Metrics } from "../../actors/options/train_options.ts";
 import { type Gap, readStep, type Span, type StepTimeline } from "../../actors/run/timeline.ts";
+import type { RunRecord } from "../../actors/run_folder/metrics_file.ts";
 import type { TracedRun } from "../../actors/planner/predict.ts";
 import type { readStepRange } from "../../actors/options/limits.ts";
 import { assertInput } from "../../kernels/internal.ts";
@@ -22,8 +23,8 @@ import { realClock } from "../../actors/runtime/world.ts";
 import { type Analysis, formatAction, liveActivations } from "../../schedules/mod.ts";
 import { BoundedFile, type BoundedFileOptions } from "./timeline_file.ts";
 
-/** Values of an event, shown by viewers. */
-type Args = Readonly<Record<string, string | number | readonly number[]>>;
+/** Values of an event, shown by viewers; those that are undefined are not written. */
+type Args = Readonly<Record<string, string | number | readonly number[] | undefined>>;
 
 /** An event of a track. Times are in microseconds since the start of the trace. */
 export interface ChromeEvent {
@@ -167,9 +168,7 @@ function argsOf(facts: TraceFacts, step: number, span: Span): Args {
     ...actions.length > 1 && { microBatches: actions.map(({ microBatch }) => microBatch) },
     ...arrived !== undefined && { arrived: momentOf(facts, arrived) },
     ...sent !== undefined && { sent: momentOf(facts, sent) },
-    ...waiting !== undefined && { waiting },
-    ...chunk !== undefined && { chunk },
-    ...bucket !== undefined && { bucket },
+    ...{ waiting, chunk, bucket },
   };
 }
 
@@ -286,13 +285,16 @@ function factsOf(
   if (runtime === "serial") {
     return { ...facts, replicas: 1, stagesOf: [stages.map(({ stage }) => stage)] };
   }
-  const count = 1 + Math.max(...stages.flatMap(({ workers }) => workers));
-  const held = (worker: number) => stages.filter(({ workers }) => workers.includes(worker));
-  const stagesOf = Array.from(
-    { length: count },
-    (_, worker) => held(worker).map(({ stage }) => stage),
-  );
-  return { ...facts, replicas, stagesOf };
+  return { ...facts, replicas, stagesOf: heldStages(stages) };
+}
+
+/** Returns the stages of each worker of one replica. */
+export function heldStages(stages: RunRecord["plan"]["stages"]): readonly (readonly number[])[] {
+  const held: number[][] = [];
+  for (const { stage, workers } of stages) {
+    for (const worker of workers) (held[worker] ??= []).push(stage);
+  }
+  return Array.from(held, (stages = []) => stages);
 }
 
 /** Returns a step on the track of the supervisor, with its curves. */

@@ -11,7 +11,7 @@
 import type { TrainEvent } from "../../actors/options/train_events.ts";
 import { existsSync } from "node:fs";
 import * as v from "valibot";
-import { readSpan } from "../../actors/run/timeline.ts";
+import { readSpan, shifted } from "../../actors/run/timeline.ts";
 import type { TracedAction } from "../../actors/pipeline/step.ts";
 import { arrayOf, integer, numberWhere, text } from "../../actors/options/file_schema.ts";
 import { WORKERS_MAX } from "../../actors/options/limits.ts";
@@ -76,15 +76,12 @@ export class BoundedFile implements Disposable {
 
 const ENCODER = new TextEncoder();
 
-/** Removes an incomplete text. */
-function cut(file: Deno.FsFile, size: number): void {
-  try {
+/** Removes an incomplete text. If that fails, readers skip it as an incomplete last line. */
+const cut = (file: Deno.FsFile, size: number): void =>
+  resultOr(() => {
     file.truncateSync(size);
     file.seekSync(size, Deno.SeekMode.Start);
-  } catch {
-    // Readers skip an incomplete last line.
-  }
-}
+  }, undefined);
 
 function openToWrite({ path, what }: BoundedFileOptions, truncate: boolean): Deno.FsFile {
   try {
@@ -157,9 +154,12 @@ export type TimelineRecord = TimelineEvent | {
   readonly traces: readonly (readonly TracedAction[])[];
 };
 
-/** Returns the change of workers that an event reports: a loss, or workers that joined. */
-export function changeIn(event: TrainEvent) {
+/** Returns what an event of the run reports: a checkpoint, a lost worker, or workers that joined. */
+export function eventIn(event: TrainEvent) {
   if (event.type === "failure") return event;
+  if (event.type === "checkpoint") {
+    return { type: event.type, step: event.step, time: Date.now() } as const;
+  }
   if (event.type !== "resize") return undefined;
   const { step, time, actor, to: { pipelines, depth } } = event;
   const reason = `the run continued on ${pipelines * depth} workers`;
@@ -218,11 +218,8 @@ export function openTimeline(options: TimelineOptions) {
     /** Adds an event of the run. */
     see(event: TrainEvent): void {
       if (event.type === "step" || event.type === "skip") addStep(event.step, event.traces);
-      const change = changeIn(event);
-      if (change) add(change);
-      if (event.type === "checkpoint") {
-        add({ type: event.type, step: event.step, time: Date.now() });
-      }
+      const reported = eventIn(event);
+      if (reported) add(reported);
     },
     [Symbol.dispose]: (): void => file[Symbol.dispose](),
   };
@@ -237,16 +234,8 @@ const NOTE_TIMES: readonly string[] = ["start", "end", "arrived", "sent"];
 /** Makes the times of actions relative to the first. */
 function packed({ type, step, traces }: Extract<TimelineRecord, { type: "step" }>) {
   const time = traces.flat().reduce((first, { start }) => Math.min(first, start), Infinity);
-  return { type, step, time, traces: traces.map((trace) => trace.map((one) => shift(one, -time))) };
+  return { type, step, time, traces: traces.map((trace) => trace.map((one) => shifted(one, -time))) };
 }
-
-const shift = ({ start, end, arrived, sent, ...rest }: TracedAction, by: number): TracedAction => ({
-  ...rest,
-  start: start + by,
-  end: end + by,
-  ...arrived !== undefined && { arrived: arrived + by },
-  ...sent !== undefined && { sent: sent + by },
-});
 
 /** Returns the bytes of the lines up to a step. */
 function sizeUpTo(path: string, step: number): number {
@@ -287,5 +276,5 @@ export function* readTimeline(
 
 /** Makes the times of actions absolute. */
 const unpacked = ({ type, step, time, traces }: Exclude<Line, TimelineEvent>) => (
-  { type, step, traces: traces.map((trace) => trace.map((one) => shift(one, time))) }
+  { type, step, traces: traces.map((trace) => trace.map((one) => shifted(one, time))) }
 );

@@ -132,6 +132,29 @@ export function listWorkers(workers, whenOf) {
   });
 }
 
+/**
+ * Returns the head and the body of a table.
+ *
+ * @param {readonly Node[]} head cells.
+ * @param {readonly Node[]} rows
+ */
+export function tableParts(head, rows) {
+  return [element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...rows)];
+}
+
+/**
+ * Returns an entry of a legend.
+ *
+ * @param {string} text
+ * @param {string} color
+ * @param {string} [name] class of the coloured box.
+ */
+export function swatch(text, color, name = "") {
+  const box = element("i", { class: name, "aria-hidden": "true" });
+  box.style.backgroundColor = color;
+  return element("span", {}, box, text);
+}
+
 const THEMES = ["as the system", "light", "dark"];
 
 /**

@@ -14,6 +14,7 @@ import {
   percent,
   setText,
   short,
+  tableParts,
   whole,
 } from "./elements.js";
 
@@ -73,10 +74,9 @@ export function showFigures({ run, metrics, evaluations, status, traces, workers
   const last = metrics.at(-1), held = evaluations.at(-1), trace = traces.at(-1);
   const perplexity = run?.lossUnit && held ? `perplexity ${short(held.perplexity)} ` : "";
   const left = status.steps - status.step;
-  const speeds = metrics.slice(-20).flatMap((row) => row.seconds);
-  const [from, to] = [speeds[0], speeds.at(-1)], steps = metrics.slice(-20).map(({ step }) => step);
-  const perStep = from !== undefined && to !== undefined && steps.length > 1
-    ? (to - from) / ((steps.at(-1) ?? 0) - (steps[0] ?? 0))
+  const first = metrics.at(-20) ?? metrics[0];
+  const perStep = first && last && first !== last
+    ? (last.seconds - first.seconds) / (last.step - first.step)
     : undefined;
   const memory = workers.reduce((sum, { memoryBytes = NaN }) => sum + memoryBytes, 0);
   /** @type {readonly (readonly [name: string, value: string, more?: string])[]} */
@@ -158,14 +158,7 @@ export function showWorkers({ run, workers, metrics }, trace) {
     );
   });
   const head = [...heads, "Restarts"].map((text) => element("th", { scope: "col" }, text));
-  fill(byId("workers"), [
-    element(
-      "table",
-      {},
-      element("thead", {}, element("tr", {}, ...head)),
-      element("tbody", {}, ...rows),
-    ),
-  ]);
+  fill(byId("workers"), [element("table", {}, ...tableParts(head, rows))]);
 }
 
 /** @param {string} [unit] */
@@ -225,11 +218,8 @@ export function showActors({ run, workers, events, status }) {
   const leaf = (/** @type {number} */ i, /** @type {readonly number[]} */ stages) => {
     const restarts = workers[i]?.restarts ?? 0;
     const lost = events.findLast(({ kind, worker }) => kind === "failure" && worker === i);
-    const why = lost
-      ? `restarted ${restarts === 1 ? "once" : `${restarts} times`}, last in step ${
-        whole(lost.step)
-      }`
-      : "";
+    const times = restarts === 1 ? "once" : `${restarts} times`;
+    const why = lost ? `restarted ${times}, last in step ${whole(lost.step)}` : "";
     return element(
       "li",
       { "data-worker": i, class: restarts > 0 ? "restarted" : undefined },
@@ -241,14 +231,12 @@ export function showActors({ run, workers, events, status }) {
   };
   const leaves = (/** @type {readonly { i: number, stages: readonly number[] }[]} */ some) =>
     element("ul", {}, ...some.map(({ i, stages }) => leaf(i, stages)));
-  const below = replicas.size === 1 ? leaves(replicas.values().next().value ?? []) : element(
-    "ul",
-    {},
-    ...Array.from(
-      replicas,
-      ([replica, some]) => element("li", {}, `data-parallel replica ${replica}`, leaves(some)),
-    ),
+  const branches = Array.from(
+    replicas,
+    ([replica, some]) => element("li", {}, `data-parallel replica ${replica}`, leaves(some)),
   );
+  const [only = []] = replicas.values();
+  const below = branches.length === 1 ? leaves(only) : element("ul", {}, ...branches);
   fill(byId("actors"), [
     element(
       "ul",

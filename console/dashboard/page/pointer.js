@@ -1,5 +1,5 @@
 /**
- * Zoom, pan, wheel, drag, pinch and keys of a timeline.
+ * Zoom, pan, wheel, drag, pinch, keys and boxes of a timeline.
  *
  * @module
  */
@@ -147,4 +147,46 @@ export function listenToKeys(place, keys, shifted = keys) {
     event.preventDefault();
     act();
   });
+}
+
+/**
+ * A box of a timeline: its times, and its place in pixels.
+ *
+ * @typedef {Range & { top: number, height: number }} Placed
+ */
+
+/**
+ * Returns the box at a height and a time.
+ *
+ * @template {Placed} B
+ * @param {readonly B[]} boxes
+ * @param {number} y in pixels.
+ * @param {number} time
+ * @param {number} near tolerance in time, for thin boxes.
+ */
+export function boxAt(boxes, y, time, near) {
+  const here = boxes.filter(({ top, height, from, to }) =>
+    y >= top && y < top + height && time >= from - near && time <= to + near
+  );
+  return here.find(({ from, to }) => time >= from && time <= to) ?? here[0];
+}
+
+/**
+ * Returns the box that is next in a row, or the one of another row with the nearest start.
+ *
+ * @template {Placed} B
+ * @param {readonly B[]} boxes
+ * @param {B | undefined} chosen
+ * @param {number} along
+ * @param {number} across
+ */
+export function boxBeside(boxes, chosen, along, across) {
+  const ordered = boxes.toSorted((a, b) => a.top - b.top || a.from - b.from);
+  const at = chosen ? ordered.indexOf(chosen) + along : 0;
+  if (!chosen || across === 0) return ordered[Math.min(ordered.length - 1, Math.max(0, at))];
+  const rows = [...new Set(ordered.map(({ top }) => top))];
+  const row = rows[rows.indexOf(chosen.top) + across];
+  const away = (/** @type {B} */ { from }) => Math.abs(from - chosen.from);
+  const [nearest] = ordered.filter(({ top }) => top === row).sort((a, b) => away(a) - away(b));
+  return nearest ?? chosen;
 }

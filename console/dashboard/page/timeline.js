@@ -8,15 +8,15 @@ import {
   byId,
   colorOf,
   duration,
-  element,
   fill,
   fitCanvas,
   listWorkers,
   setText,
   stripesOf,
+  swatch,
   whole,
 } from "./elements.js";
-import { listenToKeys, openView } from "./pointer.js";
+import { boxAt, boxBeside, listenToKeys, openView } from "./pointer.js";
 
 /** @import { State } from "./state.js" */
 /** @import { Range } from "./pointer.js" */
@@ -157,7 +157,7 @@ const FONT = "11px system-ui, sans-serif";
  * @param {CanvasRenderingContext2D} pen
  * @param {{ layout: Layout, range: Range, width: number, run: RunFacts, chosen: Box | undefined }} scene
  */
-function draw(pen, { layout, range, width, run, chosen }) {
+function drawScene(pen, { layout, range, width, run, chosen }) {
   const ink = colors(), { gutter, height, boxes, labels } = layout;
   const scale = (width - gutter) / (range.to - range.from);
   const xOf = (/** @type {number} */ ms) => gutter + (ms - range.from) * scale;
@@ -318,19 +318,14 @@ function showLegend({ run }) {
   if (!run) return;
   const legend = byId("legend"), kinds = new Set(Object.keys(run.inks).map((key) => key[0] ?? ""));
   if (legend.childElementCount > 0) return;
-  const swatch = (/** @type {string} */ text, /** @type {string} */ name, color = "") => {
-    const box = element("i", { class: name, "aria-hidden": "true" });
-    if (color) box.style.background = color;
-    return element("span", {}, box, text);
-  };
   legend.append(
     ...Object.entries(KINDS).filter(([kind]) => kinds.has(kind)).map(([kind, word]) =>
-      swatch(`${kind} ${word}`, "ink", run.inks[`${kind}0.0`]?.[0])
+      swatch(`${kind} ${word}`, run.inks[`${kind}0.0`]?.[0] ?? "", "ink")
     ),
-    swatch("waiting", "gap"),
-    swatch("all-reduce", "reduce"),
-    swatch("optimizer", "optimizer"),
-    ...stageSwatches(run, swatch),
+    swatch("waiting", "", "gap"),
+    swatch("all-reduce", "", "reduce"),
+    swatch("optimizer", "", "optimizer"),
+    ...stageSwatches(run),
   );
 }
 
@@ -338,13 +333,12 @@ function showLegend({ run }) {
  * Returns the colours of up to eight stages.
  *
  * @param {RunFacts} run
- * @param {(text: string, name: string, color?: string) => HTMLElement} swatch
  */
-function stageSwatches({ inks }, swatch) {
+function stageSwatches({ inks }) {
   const kind = "B0.0" in inks ? "B" : "I";
   const stages = Object.keys(inks).filter((key) => key.startsWith(kind) && key.endsWith(".0"));
   if (stages.length < 2 || stages.length > 8) return [];
-  return stages.map((key, stage) => swatch(`stage ${stage}`, "ink", inks[key]?.[0]));
+  return stages.map((key, stage) => swatch(`stage ${stage}`, inks[key]?.[0] ?? "", "ink"));
 }
 
 /** Tolerance in pixels, for thin boxes. */
@@ -366,14 +360,9 @@ function openPointing(place, layoutNow, timeAt) {
     tip.hidden = true;
   };
   /** @param {number} x @param {number} y */
-  const boxAt = (x, y) => {
-    const layout = layoutNow();
-    if (!layout || x < layout.gutter) return undefined;
-    const time = timeAt(x), near = (timeAt(1) - timeAt(0)) * NEAR;
-    const here = layout.boxes.filter(({ top, height, from, to }) =>
-      y >= top && y < top + height && time >= from - near && time <= to + near
-    );
-    return here.find(({ from, to }) => time >= from && time <= to) ?? here[0];
+  const below = (x, y) => {
+    const layout = layoutNow(), near = (timeAt(1) - timeAt(0)) * NEAR;
+    return layout && x >= layout.gutter ? boxAt(layout.boxes, y, timeAt(x), near) : undefined;
   };
   return {
     /** Returns the selected box. */
@@ -388,7 +377,7 @@ function openPointing(place, layoutNow, timeAt) {
     /** Selects and describes the box below the pointer. @param {PointerEvent} event */
     point({ clientX, clientY }) {
       const { left, top } = place.getBoundingClientRect(), x = clientX - left, y = clientY - top;
-      chosen = boxAt(x, y);
+      chosen = below(x, y);
       tip.hidden = !chosen;
       if (!chosen) return;
       setText(tip, describe(chosen));
@@ -405,30 +394,11 @@ function openPointing(place, layoutNow, timeAt) {
      * @returns {Box | undefined}
      */
     step(along, across) {
-      const boxes = (layoutNow()?.boxes ?? []).toSorted((a, b) => a.top - b.top || a.from - b.from);
-      const at = chosen ? boxes.indexOf(chosen) : -1, now = boxes[at];
-      chosen = across !== 0 && now
-        ? besideRow(boxes, now, across)
-        : boxes[Math.min(boxes.length - 1, Math.max(0, at + along))];
+      chosen = boxBeside(layoutNow()?.boxes ?? [], chosen, along, across);
       if (chosen) setText(byId("description"), describe(chosen));
       return chosen;
     },
   };
-}
-
-/**
- * Returns the box of another row with the nearest start.
- *
- * @param {readonly Box[]} boxes
- * @param {Box} now
- * @param {number} across
- */
-function besideRow(boxes, now, across) {
-  const rows = [...new Set(boxes.map(({ top }) => top))];
-  const row = rows[rows.indexOf(now.top) + across];
-  const away = (/** @type {Box} */ { from }) => Math.abs(from - now.from);
-  const [nearest] = boxes.filter(({ top }) => top === row).sort((a, b) => away(a) - away(b));
-  return nearest ?? now;
 }
 
 /** Intervals at which the newest step is shown, also with reduced motion. */
@@ -444,14 +414,13 @@ const PAN = 0.2;
  * @returns {{ take(state: State): void, restyle(): void }}
  */
 export function openTimeline(onShown) {
-  const place = byId("picture"), canvas = openCanvas(place);
+  const place = byId("picture"), canvas = openCanvas(place, () => ({ state, shown }));
   const listing = /** @type {HTMLDetailsElement} */ (byId("listing"));
   /** @type {State | undefined} */
   let state;
   /** @type {TraceView | undefined} */
   let shown;
   let isLive = true, isWatched = false, shownAt = 0;
-  const redraw = () => canvas.draw(state, shown);
   const showWords = () => listing.open && fill(byId("words"), shown ? inWords(shown) : []);
   const showPlace = () => showSteps(state, shown, isLive);
   /** @param {TraceView | undefined} trace */
@@ -460,7 +429,7 @@ export function openTimeline(onShown) {
       shown = trace;
       shownAt = performance.now();
       canvas.pointing.clear();
-      redraw();
+      canvas.draw();
       showWords();
       onShown(trace);
     }
@@ -477,9 +446,8 @@ export function openTimeline(onShown) {
     isWatched = is;
     if (is) return;
     canvas.pointing.clear();
-    redraw();
+    canvas.draw();
   };
-  canvas.onChange = redraw;
   listenToKeys(place, ...keysOf(canvas, turn));
   place.addEventListener("keydown", ({ defaultPrevented }) => defaultPrevented && watch(true));
   place.addEventListener("pointerenter", () => watch(true));
@@ -505,7 +473,7 @@ export function openTimeline(onShown) {
       show(isNewest ? updated.traces.at(-1) : undefined);
       showLegend(updated);
     },
-    restyle: redraw,
+    restyle: canvas.draw,
   };
 }
 
@@ -513,33 +481,32 @@ export function openTimeline(onShown) {
  * Opens the canvas with its visible range and selection.
  *
  * @param {HTMLElement} place
+ * @param {() => { state: State | undefined, shown: TraceView | undefined }} now
  */
-function openCanvas(place) {
+function openCanvas(place, now) {
   const canvas = /** @type {HTMLCanvasElement} */ (place.querySelector("canvas"));
   const pen = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
   /** @type {Layout | undefined} */
   let layout;
-  /** @type {(() => void) | undefined} */
-  let wanted;
-  const opened = { onChange: () => {} };
+  let isDue = false;
   const hide = () => pointing.hide();
   const range = openView(place, {
     gutter: () => layout?.gutter ?? 0,
     onChange() {
       hide();
-      opened.onChange();
+      draw();
     },
     point(event) {
       const before = pointing.chosen();
       pointing.point(event);
-      if (pointing.chosen() !== before) opened.onChange();
+      if (pointing.chosen() !== before) draw();
     },
     hide,
   });
   const pointing = openPointing(place, () => layout, range.timeAt);
-  /** @param {State | undefined} state @param {TraceView | undefined} shown */
-  const paint = (state, shown) => {
-    const width = place.clientWidth;
+  const paint = () => {
+    isDue = false;
+    const { state, shown } = now(), width = place.clientWidth;
     if (!shown || !state?.run || width === 0) return;
     if (layout?.trace !== shown || layout.width !== width) {
       layout = layOut(shown, width, state.run);
@@ -547,26 +514,21 @@ function openCanvas(place) {
       pointing.clear();
     }
     fitCanvas(pen, width, layout.height);
-    draw(pen, { layout, range: range.seen(), width, run: state.run, chosen: pointing.chosen() });
+    const scene = { layout, range: range.seen(), width, run: state.run };
+    drawScene(pen, { ...scene, chosen: pointing.chosen() });
     place.classList.remove("empty");
     place.setAttribute("aria-label", describeStep(shown, range.seen()));
+  };
+  /** Draws the step in the next frame. */
+  const draw = () => {
+    if (!isDue) requestAnimationFrame(paint);
+    isDue = true;
   };
   byId("zoom-in").addEventListener("click", range.zoomIn);
   byId("zoom-out").addEventListener("click", range.zoomOut);
   byId("zoom-all").addEventListener("click", range.all);
   place.classList.add("empty");
-  return Object.assign(opened, {
-    range,
-    pointing,
-    /** Draws a step in the next frame. @param {State | undefined} state @param {TraceView | undefined} shown */
-    draw(state, shown) {
-      if (!wanted) requestAnimationFrame(() => wanted?.());
-      wanted = () => {
-        wanted = undefined;
-        paint(state, shown);
-      };
-    },
-  });
+  return { range, pointing, draw };
 }
 
 /**
@@ -613,7 +575,7 @@ function keysOf(canvas, turn) {
   const choose = (/** @type {number} */ along, /** @type {number} */ across) => {
     const box = pointing.step(along, across);
     if (box) range.bring(box);
-    canvas.onChange();
+    canvas.draw();
   };
   /** @type {Readonly<Record<string, () => void>>} */
   const plain = {

@@ -5,7 +5,15 @@
  */
 
 import { shortNumber } from "../../../schedules/pictures/grid.ts";
-import { byId, element, fill, openThemes, setText } from "../../dashboard/page/elements.js";
+import {
+  byId,
+  element,
+  fill,
+  openThemes,
+  setText,
+  swatch,
+  tableParts,
+} from "../../dashboard/page/elements.js";
 import { KINDS } from "../../dashboard/page/timeline.js";
 import { CAUSES, type Picture } from "./play.ts";
 import { numberControl, openPanel, summaryOf } from "./panel.ts";
@@ -142,23 +150,18 @@ function measuresOf(pictures: readonly (Picture | undefined)[]): HTMLElement[] {
     );
     return element("tr", {}, element("th", { scope: "row" }, name), ...cells);
   });
-  const corner = element("td", {}, "");
-  return [
-    element("thead", {}, element("tr", {}, corner, ...heads)),
-    element("tbody", {}, ...rows),
-  ];
+  return tableParts([element("td", {}, ""), ...heads], rows);
 }
 
 function showLegend(): void {
-  const swatch = (color: string, text: string, name = "") => {
-    const box = element("i", { "aria-hidden": "true", class: name });
-    box.style.backgroundColor = `var(${color})`;
-    return element("span", {}, box, text);
-  };
   fill(byId("legend"), [
-    ...Object.entries(KINDS).map(([kind, name]) => swatch(`--kind-${kind}`, `${kind} ${name}`)),
-    ...CAUSES.map(([name, meaning]) => swatch(`--cause-${name}`, `bubble: ${meaning}`, "bubble")),
-    swatch("--bad", "critical path"),
+    ...Object.entries(KINDS).map(([kind, name]) =>
+      swatch(`${kind} ${name}`, `var(--kind-${kind})`)
+    ),
+    ...CAUSES.map(([name, meaning]) =>
+      swatch(`bubble: ${meaning}`, `var(--cause-${name})`, "bubble")
+    ),
+    swatch("critical path", "var(--bad)"),
   ]);
 }
 

@@ -4,6 +4,7 @@
  * @module
  */
 
+import { assertInput } from "../../../schedules/errors.ts";
 import { findSchedule, scheduleNames } from "../../../schedules/mod.ts";
 import { shortNumber } from "../../../schedules/pictures/grid.ts";
 import { byId, element, fill, listWorkers, setText } from "../../dashboard/page/elements.js";
@@ -170,12 +171,9 @@ const LISTS_MAX = 2 ** 21;
 async function readSide({ timed: _, ...now }: Side, file: Blob): Promise<Side> {
   const text = await file.text(), own: Side = { ...now, schedule: OWN, switches: {} };
   const read = /^\s*[[{]/.test(text) ? readTrace(text) : { csv: text };
-  if (read.csv.length > LISTS_MAX) {
-    const received = read.csv.length.toLocaleString("en-US");
-    throw new RangeError(
-      `Cannot show the lists: they must have at most 2 MiB of text, received ${received} characters`,
-    );
-  }
+  const received = `${read.csv.length.toLocaleString("en-US")} characters`;
+  const must = "they must have at most 2 MiB of text";
+  assertInput(read.csv.length <= LISTS_MAX, "show the lists", must, received);
   return { ...own, ...read };
 }
 

@@ -7,6 +7,7 @@
 
 import { KINDS } from "../../../schedules/action_list.ts";
 import type { ChromeEvent } from "../../run_files/chrome_trace.ts";
+import { assertInput, refusal } from "../../../schedules/errors.ts";
 import { recomputedStages, violationError } from "../../../schedules/internal.ts";
 import {
   type Action,
@@ -83,9 +84,8 @@ export function analyzeSide(
   const made = makeSchedule(shared, side, found);
   if (side.timed) return analyze(made, {}, side.timed);
   const { activationLimit, weightBacklog } = side.numbers;
-  if (elastic && recomputedStages(made).size > 0) {
-    throw new RangeError("Cannot follow the lists elastically: they must have no R, received some");
-  }
+  const isPlain = !elastic || recomputedStages(made).size === 0;
+  assertInput(isPlain, "follow the lists elastically", "they must have no R", "some");
   const schedule = elastic ? withPolicy(made, "elastic", activationLimit, weightBacklog) : made;
   if (amount === 0 && !elastic) return analyze(schedule, costs);
   const step = simulateStep({
@@ -277,9 +277,7 @@ function eventsIn(text: string): readonly Partial<ChromeEvent>[] {
     if (!(error instanceof SyntaxError)) throw error;
   }
   const start = JSON.stringify(text.slice(0, 40));
-  throw new RangeError(
-    `Cannot read the trace: it must be a JSON list of events, received ${start}`,
-  );
+  throw refusal("read the trace", "it must be a JSON list of events", start);
 }
 
 /**
@@ -300,9 +298,7 @@ export function readTrace(text: string): { readonly csv: string; readonly timed:
   );
   const most = Math.max(0, ...steps.map(({ size }) => size));
   const last = steps.findLast(({ size }) => size === most);
-  if (!last) {
-    throw new RangeError("Cannot read the trace: it must have actions of workers, received none");
-  }
+  if (!last) throw refusal("read the trace", "it must have actions of workers", "none");
   const rows = [...last].sort(([a], [b]) => a - b).map(([, row]) =>
     row.sort((a, b) => a.from - b.from)
   );

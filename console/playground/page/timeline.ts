@@ -7,12 +7,18 @@
 import { shortNumber, tickStep } from "../../../schedules/pictures/grid.ts";
 import { inkOf } from "../../../schedules/pictures/svg.ts";
 import { colorOf, fitCanvas, setText, stripesOf } from "../../dashboard/page/elements.js";
-import { listenToKeys, openView, type Range } from "../../dashboard/page/pointer.js";
+import {
+  boxAt,
+  boxBeside,
+  listenToKeys,
+  openView,
+  type Range,
+} from "../../dashboard/page/pointer.js";
 import { KINDS } from "../../dashboard/page/timeline.js";
-import { type Box, CAUSES, type Gap, type Picture, type Spans, spansOf } from "./play.ts";
+import { type Box, CAUSES, type Picture, type Spans, spansOf } from "./play.ts";
 
 /** A selected action or bubble. */
-type Chosen = NonNullable<ReturnType<typeof spanAt>>;
+type Chosen = ReturnType<typeof placeSpans>[number];
 
 /** A picture and how it is drawn. */
 interface Scene {
@@ -27,28 +33,29 @@ interface Scene {
 
 const TOP = 4, AXIS = 22, MEMORY = 84, MEMORY_TITLE = 24, NARROW = 520;
 
+const rowHeight = ({ workers }: Picture) =>
+  workers <= 8 ? 26 : workers <= 16 ? 18 : workers <= 32 ? 11 : 7;
+
 /** Positions in pixels. */
-function layOut({ workers }: Picture, width: number) {
-  const row = workers <= 8 ? 26 : workers <= 16 ? 18 : workers <= 32 ? 11 : 7;
-  const memoryTop = TOP + workers * row + AXIS + MEMORY_TITLE;
+function layOut(picture: Picture, width: number) {
+  const row = rowHeight(picture), memoryTop = TOP + picture.workers * row + AXIS + MEMORY_TITLE;
   const gutter = width < NARROW ? 30 : 62;
   return { row, gutter, memoryTop, height: memoryTop + MEMORY + 8 };
 }
 
-/** Returns the action or bubble at a position. */
-function spanAt(
-  { picture, spans, width }: Pick<Scene, "picture" | "spans" | "width">,
-  { x, y, time }: { x: number; y: number; time: number },
-) {
-  const { row, gutter } = layOut(picture, width), worker = Math.floor((y - TOP) / row);
-  const found = spans[worker];
-  if (!found || x < gutter) return undefined;
-  const lane = (y - TOP) % row < row / 2 ? 0 : 1;
-  const isThere = ({ from, to }: Range) => time >= from && time < to;
-  const span: Box | Gap | undefined =
-    found.boxes.find((box) => isThere(box) && (box.lanes === 1 || box.lane === lane)) ??
-      found.gaps.find(isThere);
-  return span && { worker, span };
+/** Returns the actions and bubbles of all workers with their places in pixels. */
+function placeSpans(picture: Picture, spans: readonly Spans[]) {
+  const row = rowHeight(picture);
+  return spans.flatMap(({ boxes, gaps }, worker) => {
+    const top = TOP + worker * row;
+    return [
+      ...boxes.map((box) => {
+        const height = row / box.lanes;
+        return { ...box, worker, top: top + box.lane * height, height };
+      }),
+      ...gaps.map((gap) => ({ ...gap, worker, top, height: row })),
+    ];
+  });
 }
 
 type Theme = ReturnType<typeof readTheme>;
@@ -191,13 +198,12 @@ function drawCritical({ pen, theme, xOf, picture, row }: Drawing): void {
   }
 }
 
-function drawChosen({ pen, theme, xOf, chosen, row }: Drawing): void {
+function drawChosen({ pen, theme, xOf, chosen }: Drawing): void {
   if (!chosen) return;
-  const { from, to } = chosen.span;
+  const { from, to, top, height } = chosen;
   pen.strokeStyle = theme.focus;
   pen.lineWidth = 2;
-  const y = TOP + chosen.worker * row;
-  pen.strokeRect(xOf(from), y, Math.max(2, xOf(to) - xOf(from) - 1), row - 2);
+  pen.strokeRect(xOf(from), top, Math.max(2, xOf(to) - xOf(from) - 1), height - 2);
 }
 
 const mostOf = ({ rows }: Picture) => Math.max(1e-9, ...rows.map(({ peak }) => peak));
@@ -247,8 +253,8 @@ function drawMemoryScale({ pen, theme, picture, width, memoryTop, gutter }: Draw
 }
 
 /** Describes an action or a bubble. */
-function describe({ worker, span }: Chosen): string {
-  const when = `from ${shortNumber(span.from)} to ${shortNumber(span.to)}`;
+function describe(span: Chosen): string {
+  const { worker, from, to } = span, when = `from ${shortNumber(from)} to ${shortNumber(to)}`;
   if ("cause" in span) {
     const [, meaning] = CAUSES[span.cause]!;
     return `worker ${worker}: bubble ${when}: ${meaning} (${span.text})`;
@@ -256,28 +262,6 @@ function describe({ worker, span }: Chosen): string {
   const critical = span.isCritical ? ", on the critical path" : "";
   return `worker ${worker}: ${span.name}, ${KINDS[span.kind]} of stage ${span.stage}, ` +
     `micro-batch ${span.label}, ${when}${critical}`;
-}
-
-const middleOf = ({ from, to }: Box | Gap) => (from + to) / 2;
-
-/** Returns the action or bubble that a key selects. */
-function besides(
-  all: readonly Spans[],
-  chosen: Chosen | undefined,
-  along: number,
-  across: number,
-): Chosen {
-  const worker = Math.min(all.length - 1, Math.max(0, (chosen?.worker ?? 0) + across));
-  const { boxes, gaps } = all[worker]!;
-  const spans = [...boxes, ...gaps].sort((a, b) => a.from - b.from);
-  if (!chosen) return { worker, span: spans[0]! };
-  const middle = middleOf(chosen.span), away = (one: Box | Gap) => Math.abs(middleOf(one) - middle);
-  const at = across === 0 ? spans.indexOf(chosen.span) + along : -1;
-  const nearest = () => spans.reduce((a, b) => away(b) < away(a) ? b : a);
-  return {
-    worker,
-    span: across === 0 ? spans[Math.min(spans.length - 1, Math.max(0, at))]! : nearest(),
-  };
 }
 
 /** Appearance of all timelines. */
@@ -295,7 +279,8 @@ export interface Look extends Pick<Scene, "colors" | "isCriticalShown"> {
 export function openTimeline(place: HTMLElement, words: HTMLElement) {
   const canvas = place.querySelector("canvas")!, pen = canvas.getContext("2d")!;
   let picture: Picture | undefined, look: Look | undefined, chosen: Chosen | undefined;
-  let spans: readonly Spans[] = [];
+  let spans: readonly Spans[] = [], placed: Chosen[] | undefined;
+  const boxes = () => placed ??= picture ? placeSpans(picture, spans) : [];
   let theme = readTheme();
   let wanted: ((time: number) => void)[] | undefined;
   const paint = () => {
@@ -311,13 +296,13 @@ export function openTimeline(place: HTMLElement, words: HTMLElement) {
     if (!wanted) requestAnimationFrame(paint);
     (wanted ??= []).push(...done ? [done] : []);
   };
+  const gutter = () => picture ? layOut(picture, place.clientWidth).gutter : 0;
   const range = openView(place, {
-    gutter: () => picture ? layOut(picture, place.clientWidth).gutter : 0,
+    gutter,
     onChange: () => redraw(),
     point({ clientX, clientY }) {
       const { left, top } = place.getBoundingClientRect(), x = clientX - left;
-      const scene = picture && { picture, spans, width: place.clientWidth };
-      if (scene) choose(spanAt(scene, { x, y: clientY - top, time: range.timeAt(x) }));
+      choose(x < gutter() ? undefined : boxAt(boxes(), clientY - top, range.timeAt(x), 0));
     },
     hide: () => {},
   });
@@ -327,9 +312,8 @@ export function openTimeline(place: HTMLElement, words: HTMLElement) {
     redraw();
   };
   const step = (along: number, across: number) => () => {
-    if (spans.length === 0) return;
-    choose(besides(spans, chosen, along, across));
-    if (chosen) range.bring(chosen.span);
+    choose(boxBeside(boxes(), chosen, along, across));
+    if (chosen) range.bring(chosen);
   };
   listenToKeys(place, {
     ...{ ArrowLeft: step(-1, 0), ArrowRight: step(1, 0), ArrowUp: step(0, -1) },
@@ -341,7 +325,7 @@ export function openTimeline(place: HTMLElement, words: HTMLElement) {
     /** Shows a picture; `done` receives the time at which it is drawn. */
     show(to: Picture | undefined, how: Look, done?: (time: number) => void) {
       if (to !== picture) {
-        chosen = undefined;
+        chosen = placed = undefined;
         setText(words, "");
         spans = to ? spansOf(to) : [];
       }

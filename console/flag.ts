@@ -105,8 +105,8 @@ export interface CommandSyntax {
   readonly about?: readonly string[];
   /** The words that it may begin with, for completion. */
   readonly words?: readonly string[];
-  /** Its flags, in groups with titles that end with a colon; a single group has none. */
-  readonly groups: readonly { readonly title?: string; readonly flags: Flags }[];
+  /** Its flags, in groups by their titles, which end with a colon; that of a single group is empty. */
+  readonly groups: Readonly<Record<string, Flags>>;
   /** Notes such as exit codes. */
   readonly notes?: readonly string[];
 }
@@ -120,7 +120,7 @@ export const COMMON_FLAGS: Readonly<Record<"help" | "version", Flag & { kind: "s
 /** Returns all flags of a command. */
 export const flagsOf = <const G extends CommandSyntax["groups"]>(
   { groups }: { readonly groups: G },
-): AllOf<G[number]["flags"]> => Object.assign({}, ...groups.map(({ flags }) => flags));
+): AllOf<G[keyof G]> => Object.assign({}, ...Object.values(groups));
 
 /** The type with the flags of each of some types. */
 export type AllOf<F> = (F extends unknown ? (flags: F) => void : never) extends
@@ -207,17 +207,9 @@ export const DEVICE_FLAG = flagOf(TRAIN.device);
 /** The library of products in BF16. */
 export const ONEDNN_FLAG = flagOf(TRAIN.onednn);
 
-/** Meaning of a spelling: a flag, or one of its values. */
-interface Spelled {
-  /** The flag's name. */
-  readonly name: string;
-  /** Value that the spelling implies; absent if a value follows. */
-  readonly means?: string;
-}
-
-/** All spellings of flags, each with `-` for `_`. */
-export function spellingsOf(flags: Flags): ReadonlyMap<string, Spelled> {
-  const spellings = new Map<string, Spelled>();
+/** All spellings of flags, each with `-` for `_`: a flag's name, and the value that is implied. */
+export function spellingsOf(flags: Flags) {
+  const spellings = new Map<string, { readonly name: string; readonly means?: string }>();
   for (const [name, { aliases = [], formerly }] of Object.entries(flags)) {
     spellings.set(name, { name });
     if (formerly !== undefined) spellings.set(formerly, { name });
@@ -280,7 +272,7 @@ export function respell(args: readonly string[], flags: Flags): string[] {
 }
 
 /** The flag that an argument names, with the value that is joined to it: `=4`, or nothing. */
-function findFlag(argument: string, spellings: ReadonlyMap<string, Spelled>, flags: Flags) {
+function findFlag(argument: string, spellings: ReturnType<typeof spellingsOf>, flags: Flags) {
   const parts = /^(--|-(?=[^-](?:=|$)))([^=]+)(=.*)?$/s.exec(argument);
   if (!parts) return undefined;
   const name = dashed(parts[2]!), value = parts[3] ?? "";

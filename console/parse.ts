@@ -49,7 +49,7 @@ import { ensure, inOneLine, print, quoted } from "./terminal.ts";
  *   name: "fit",
  *   summary: "fits a line",
  *   usage: ["[flags]"],
- *   groups: [{ flags: { steps } }],
+ *   groups: { "": { steps } },
  * });
  * assert.match(help, /^Usage: deno task troupe fit \[flags\]\n\nFits a line\.\n/);
  * assert.match(help, /--steps N {2}optimizer steps \(300; 1 to 1000; also --max_steps\)$/);
@@ -59,9 +59,8 @@ export function helpOf({ name, usage, about, summary, groups, notes = [] }: Comm
   const calls = usage.map((words, i) =>
     `${i === 0 ? "Usage:" : "      "} ${commandLine()} ${name} ${words}`
   );
-  const flags = groups.flatMap(({ title, flags }) => [
-    "",
-    ...(title === undefined ? [] : [title]),
+  const flags = Object.entries(groups).flatMap(([title, flags]) => [
+    ...(title === "" ? [title] : ["", title]),
     ...helpLines(flags),
   ]);
   return [
@@ -83,19 +82,14 @@ const VALUES: Readonly<Partial<Record<Flag["kind"], string>>> = { path: "FILE", 
 function helpLines(flags: Flags): string[] {
   const rows = Object.entries(flags).map(([name, flag]) => {
     const { kind, choices, value = choices?.join("|") ?? VALUES[kind] ?? "N" } = flag;
-    const short = shortOf(flag), long = kind === "switch" ? `--${name}` : `--${name} ${value}`;
+    const short = flag.aliases?.find((alias) => typeof alias === "string" && alias.length === 1);
+    const long = kind === "switch" ? `--${name}` : `--${name} ${value}`;
     const details = detailsOf(flag);
     const right = details.length === 0 ? flag.help : `${flag.help} (${details.join("; ")})`;
     return [`  ${long}${short === undefined ? "" : `, -${short}`}`, right];
   });
   return formatTable(rows, { left: [0, 1], firstWidthMax: LEFT_WIDTH });
 }
-
-const namesOf = ({ aliases = [] }: Flag): string[] =>
-  aliases.map((alias) => typeof alias === "string" ? alias : alias.name);
-
-/** Returns the letter of a flag, if it has one. */
-const shortOf = (flag: Flag): string | undefined => namesOf(flag).find((name) => name.length === 1);
 
 /** Returns the details in parentheses: default, bounds, aliases. */
 function detailsOf(flag: Flag): string[] {
@@ -163,11 +157,9 @@ export function readKeptFlags<const T extends Flags>(
   for (const [key, value] of Object.entries(kept)) {
     const name = currentName(key, flags);
     if (!Object.hasOwn(flags, name)) continue;
-    const flag = flags[name]!;
-    const isTyped = flag.kind === "switch"
-      ? typeof value === "boolean"
-      : typeof value === "string" || typeof value === "number";
-    const must = flag.kind === "switch" ? "true or false" : "text or a number";
+    const flag = flags[name]!, isSwitch = flag.kind === "switch";
+    const isTyped = (isSwitch ? ["boolean"] : ["string", "number"]).includes(typeof value);
+    const must = isSwitch ? "true or false" : "text or a number";
     ensure(isTyped, `use --${name} of ${where}`, `it must be ${must}`, quoted(value));
     if (value === false) continue;
     const known = flag.kind === "part" && !mayImport ? { ...flag, kind: "choice" as const } : flag;
@@ -284,7 +276,8 @@ export interface ParseOptions {
 }
 
 /**
- * Parses the arguments of a command.
+ * Parses the arguments of a command. The last value of a repeated flag counts, and `--no-memory` turns
+ * a switch off.
  *
  * @throws {TypeError} when a flag is unknown or has no value, or a word is not allowed.
  * @throws {RangeError} when a flag does not allow its value.
@@ -293,9 +286,16 @@ export interface ParseOptions {
  * ```ts
  * import assert from "node:assert/strict";
  *
- * const flags = { steps: { kind: "integer", help: "optimizer steps" } } as const;
+ * const flags = {
+ *   steps: { kind: "integer", aliases: ["max_iters"], help: "optimizer steps" },
+ *   device: { kind: "choice", choices: ["native", "wasm"], help: "the device that computes" },
+ * } as const;
  * const given = parseArguments(["run", "--steps", "4"], flags, { takesWords: true });
  * assert.deepEqual(given, { flags: { steps: 4 }, words: ["run"] });
+ * const twice = parseArguments(["--max_iters=40", "--steps", "4"], flags);
+ * assert.deepEqual(twice.flags, { steps: 4 });
+ * assert.throws(() => parseArguments(["--steps", "0"], flags), RangeError);
+ * assert.throws(() => parseArguments(["--setps", "4"], flags), /did you mean --steps\?$/);
  * ```
  */
 export function parseArguments<const T extends Flags>(
@@ -308,34 +308,6 @@ export function parseArguments<const T extends Flags>(
     [name, text === true ? true : convertValue(name, flags[name]!, text)] as const
   );
   return { flags: Object.fromEntries(values) as GivenFlags<T>, words };
-}
-
-/**
- * Parses the flags of a command that takes no words. The last value of a repeated flag counts, and
- * `--no-memory` turns a switch off.
- *
- * @throws {TypeError} when a flag is unknown, has no value, or an argument is not a flag.
- * @throws {RangeError} when a flag does not allow its value.
- *
- * @example
- * ```ts
- * import assert from "node:assert/strict";
- *
- * const flags = {
- *   steps: { kind: "integer", aliases: ["max_iters"], help: "optimizer steps" },
- *   device: { kind: "choice", choices: ["native", "wasm"], help: "the device that computes" },
- * } as const;
- * assert.deepEqual(parseFlags(["--steps", "40"], flags), { steps: 40 });
- * assert.deepEqual(parseFlags(["--max_iters=40", "--steps", "4"], flags), { steps: 4 });
- * assert.throws(() => parseFlags(["--steps", "0"], flags), RangeError);
- * assert.throws(() => parseFlags(["--setps", "4"], flags), /did you mean --steps\?$/);
- * ```
- */
-export function parseFlags<const T extends Flags>(
-  args: readonly string[],
-  flags: T,
-): GivenFlags<T> {
-  return parseArguments(args, flags).flags;
 }
 
 /**
@@ -361,7 +333,7 @@ export function rawArguments(
     negatable: switches,
     collect: isStrict ? valued : [], // so that a flag given twice is seen
     unknown: (argument: string, key?: string) => {
-      if (key !== undefined) throw unknownFlag(argument, flags, isStrict);
+      if (key !== undefined) refuseUnknown(argument, flags, isStrict);
       return true;
     },
   });
@@ -411,16 +383,12 @@ function checkFormer(args: readonly string[], respelled: readonly string[], flag
   }
 }
 
-function unknownFlag(argument: string, flags: Flags, isStrict: boolean): TypeError {
+function refuseUnknown(argument: string, flags: Flags, isStrict: boolean): never {
   const [name = ""] = argument.replace(/^-+/, "").split("="), meant = meantFlag(name, flags);
-  const all = Object.keys(flags).map((one) => `--${one}`).join(", ");
-  return new TypeError(
-    isStrict
-      ? `Cannot read the flags: each must be one of ${all}, received ${quoted(argument)}${meant}`
-      : `Cannot read flags: ${
-        inOneLine(argument)
-      } is not one of them; run with --help to see them all${meant}`,
-  );
+  const must = `each must be one of ${Object.keys(flags).map((one) => `--${one}`).join(", ")}`;
+  if (isStrict) throw refusal("read the flags", must, `${quoted(argument)}${meant}`, TypeError);
+  const why = `${inOneLine(argument)} is not one of them; run with --help to see them all`;
+  throw new TypeError(`Cannot read flags: ${why}${meant}`);
 }
 
 /** Returns the value of a flag that may be given once, if any. */

@@ -15,7 +15,7 @@ import {
   type GivenFlags,
   withDefaults,
 } from "../flag.ts";
-import { answersItself, helpOf, parseArguments, parseFlags, type ParseOptions } from "../parse.ts";
+import { answersItself, helpOf, parseArguments, type ParseOptions } from "../parse.ts";
 import { ensure, print, quoted } from "../terminal.ts";
 
 /** The context of a command; without a signal, nothing interrupts it. */
@@ -65,7 +65,7 @@ export function defineCommand<const T extends Flags>(
     CommandDefinition<T>,
 ): Command {
   const flags: T = { ...own, ...COMMON_FLAGS };
-  const all = { ...syntax, groups: groups ?? [{ flags }] };
+  const all = { ...syntax, groups: groups ?? { "": flags } };
   return {
     syntax: all,
     async run(args, context) {
@@ -76,7 +76,7 @@ export function defineCommand<const T extends Flags>(
       ensure(subject === undefined || !first.startsWith("-"), syntax.name, must, first);
       const parsed = subject === undefined
         ? parseArguments(args, flags, { ...syntax, takesWords })
-        : { words: [first], flags: parseFlags(args.slice(1), flags) };
+        : { words: [first], flags: parseArguments(args.slice(1), flags).flags };
       const { words, flags: given } = parsed;
       return await run({ words, given, flags: withDefaults(flags, given), args }, context) ?? 0;
     },
@@ -103,12 +103,17 @@ export function checkWord(command: string, word: string, words: readonly string[
   throw new TypeError(`Cannot run ${called}: it must be ${must}${near}`);
 }
 
-/** A flag with values from a list, separated by commas. */
-export const someOf = <const T extends string>(choices: readonly T[], value = "NAME,NAME") => ({
+/** A flag with values from a list, separated by commas; without it, what `otherwise` says. */
+export const someOf = <const T extends string>(
+  choices: readonly T[],
+  otherwise: string,
+  help: string,
+) => ({
   kind: "own",
-  value,
+  value: "NAME,NAME",
   read: readListOf((name) => choices.find((one) => one === name)),
   must: `one or more of ${choices.join(",")}`,
+  ...{ otherwise, help },
 } as const);
 
 /** Serves a page until a signal ends it; returns the exit code. */

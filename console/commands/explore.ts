@@ -44,11 +44,7 @@ const EXPLORE_FLAGS = {
   },
   seeds: { kind: "integer", default: 1000, help: "number of runs, each with another seed" },
   seed: { kind: "integer", minimum: 0, default: 0, help: "the first seed" },
-  faults: {
-    ...someOf(FAULT_KINDS, "KIND,..."),
-    otherwise: "none",
-    help: "faults to inject",
-  },
+  faults: { ...someOf(FAULT_KINDS, "none", "faults to inject"), value: "KIND,..." },
   once: { kind: "switch", help: "make each run once; the second run would detect nondeterminism" },
   journal: { kind: "path", help: "write the journal of the failing run" },
 } as const;
@@ -92,7 +88,7 @@ export const exploreCommand: Command = defineCommand({
         faults: { kinds: flags.faults, ...example.mayHit && { actors: example.mayHit } },
       },
     };
-    const ends = new RunCounts(flags.seeds, flags.once ? 1 : 2);
+    const ends = openCounts(flags.seeds, flags.once ? 1 : 2);
     const explored = await explore(options, async (world) => {
       const value = await example.scenario(world);
       ends.add(value);
@@ -113,40 +109,38 @@ const PROGRESS_MS = 2000;
 /** Results that are listed. */
 const MAX_ENDS = 10;
 
-/** Counts runs by their result, and prints progress. */
-class RunCounts {
-  readonly #start = performance.now();
-  readonly #ends = new Map<string, { readonly value: unknown; runs: number }>();
-  #runs = 0;
-  #printedAt = this.#start;
-
-  constructor(
-    private readonly seeds: number,
-    /** Runs of each seed. */
-    private readonly times: number,
-  ) {}
-
-  add(value: unknown): void {
-    this.#runs++;
-    this.#ends.getOrInsertComputed(digestOf(value), () => ({ value, runs: 0 })).runs++;
-    if (performance.now() - this.#printedAt < PROGRESS_MS) return;
-    this.#printedAt = performance.now();
-    printError(`${number(Math.floor(this.#runs / this.times))} of ${number(this.seeds)} runs`);
-  }
-
-  summary({ runs, steps, distinct }: Exploration): string {
-    const ends = Array.from(this.#ends.values(), (end) => (
-      { ...end, runs: Math.ceil(end.runs / this.times) }
-    )).sort((a, b) => b.runs - a.runs);
-    const seconds = Math.round((performance.now() - this.#start) / 1000);
-    return [
-      `${number(runs)} runs, ${number(distinct)} of them different, ${number(steps)} steps, ` +
-      `${number(seconds)} s`,
-      `${ends.length} ${ends.length === 1 ? "end" : "ends"}:`,
-      ...ends.slice(0, MAX_ENDS).map(({ value, runs }) => `  ${number(runs)} × ${inspect(value)}`),
-      ...(ends.length > MAX_ENDS ? [`  and ${ends.length - MAX_ENDS} more`] : []),
-    ].join("\n");
-  }
+/**
+ * Counts runs by their result, and prints progress.
+ *
+ * @param times runs of each seed.
+ */
+function openCounts(seeds: number, times: number) {
+  const start = performance.now(), counts = new Map<string, { value: unknown; runs: number }>();
+  let all = 0, printedAt = start;
+  return {
+    add(value: unknown): void {
+      all++;
+      counts.getOrInsertComputed(digestOf(value), () => ({ value, runs: 0 })).runs++;
+      if (performance.now() - printedAt < PROGRESS_MS) return;
+      printedAt = performance.now();
+      printError(`${number(Math.floor(all / times))} of ${number(seeds)} runs`);
+    },
+    summary({ runs, steps, distinct }: Exploration): string {
+      const ends = Array.from(counts.values(), (end) => (
+        { ...end, runs: Math.ceil(end.runs / times) }
+      )).sort((a, b) => b.runs - a.runs);
+      const seconds = Math.round((performance.now() - start) / 1000);
+      return [
+        `${number(runs)} runs, ${number(distinct)} of them different, ${number(steps)} steps, ` +
+        `${number(seconds)} s`,
+        `${ends.length} ${ends.length === 1 ? "end" : "ends"}:`,
+        ...ends.slice(0, MAX_ENDS).map(({ value, runs }) =>
+          `  ${number(runs)} × ${inspect(value)}`
+        ),
+        ...(ends.length > MAX_ENDS ? [`  and ${ends.length - MAX_ENDS} more`] : []),
+      ].join("\n");
+    },
+  };
 }
 
 const inspect = (value: unknown) =>

@@ -26,9 +26,7 @@ const JOIN_FLAGS = {
     help: "credentials of this host, which troupe nats creds has written",
   },
   "join-timeout": {
-    kind: SECONDS.kind,
-    value: SECONDS.value,
-    maximum: SECONDS.maximum,
+    ...SECONDS,
     default: JOIN_MS / 1000,
     help: "time within which the run must answer",
   },

@@ -92,12 +92,11 @@ const COUNTS = {
 
 /** Flags that limit the search. */
 const CHOICE_FLAGS = {
-  schedules: {
-    ...someOf(scheduleNames()),
-    otherwise:
-      "all that flush except search and chimera-greedy; chimera-wave is hanayo with replicas",
-    help: "schedules to try",
-  },
+  schedules: someOf(
+    scheduleNames(),
+    "all that flush except search and chimera-greedy; chimera-wave is hanayo with replicas",
+    "schedules to try",
+  ),
   workers: { ...COUNTS, otherwise: "all that divide P", help: "depths D to try" },
   "micro-batch-size": {
     ...COUNTS,
@@ -105,16 +104,12 @@ const CHOICE_FLAGS = {
     otherwise: "all that divide the samples of a replica",
     help: "micro-batch sizes to try",
   },
-  recompute: {
-    ...someOf(RECOMPUTE_POLICIES),
-    otherwise: "all",
-    help: "policies of recomputation to try",
-  },
-  precision: {
-    ...someOf(PRECISIONS),
-    otherwise: "fp32, as others change the results",
-    help: "precisions of weights, activations and gradients to try",
-  },
+  recompute: someOf(RECOMPUTE_POLICIES, "all", "policies of recomputation to try"),
+  precision: someOf(
+    PRECISIONS,
+    "fp32, as others change the results",
+    "precisions of weights, activations and gradients to try",
+  ),
 } as const;
 
 /** Flags of the output. */
@@ -142,15 +137,12 @@ const SHOWING_FLAGS = {
 } as const;
 
 /** The flags of `troupe plan` in groups, for its help. */
-export const PLAN_GROUPS = [
-  {
-    title: "The model, as for troupe train; by default that of the profile:",
-    flags: PLANNED_FLAGS,
-  },
-  { title: "The machine:", flags: PLACE_FLAGS },
-  { title: "The search:", flags: CHOICE_FLAGS },
-  { title: "Output:", flags: SHOWING_FLAGS },
-] as const;
+export const PLAN_GROUPS = {
+  "The model, as for troupe train; by default that of the profile:": PLANNED_FLAGS,
+  "The machine:": PLACE_FLAGS,
+  "The search:": CHOICE_FLAGS,
+  "Output:": SHOWING_FLAGS,
+} as const;
 
 /** All flags of `troupe plan`. */
 export const PLAN_FLAGS = flagsOf({ groups: PLAN_GROUPS });

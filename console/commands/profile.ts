@@ -61,16 +61,8 @@ const MODEL = {
     otherwise: "1,2,4,8",
     help: "samples of a micro-batch, one or more to measure; with --from-trace that of its run",
   },
-  recompute: {
-    ...someOf(RECOMPUTE_POLICIES),
-    otherwise: "none",
-    help: "policies of recomputation to measure",
-  },
-  precision: {
-    ...someOf(PRECISIONS),
-    otherwise: "fp32",
-    help: "precisions to measure",
-  },
+  recompute: someOf(RECOMPUTE_POLICIES, "none", "policies of recomputation to measure"),
+  precision: someOf(PRECISIONS, "fp32", "precisions to measure"),
 } as const;
 
 /** Flags of the measurement. */
@@ -209,10 +201,10 @@ export const profileCommand: Command = defineCommand({
   ],
   words: ["check"],
   flags: PROFILE_FLAGS,
-  groups: [
-    { title: "The model whose layers are measured:", flags: MODEL },
-    { title: "The measurement:", flags: { ...MEASURING, ...COMMON_FLAGS } },
-  ],
+  groups: {
+    "The model whose layers are measured:": MODEL,
+    "The measurement:": { ...MEASURING, ...COMMON_FLAGS },
+  },
   notes: [
     "Other programs slow down the measurement: close them.",
     "",
@@ -238,7 +230,7 @@ export const profileCommand: Command = defineCommand({
     const read = ["from-trace", "micro-batch-size", "out", "json"];
     refuseOthers("take costs from a trace", read, given);
     const profile = tracedProfile(flags["from-trace"], given["micro-batch-size"]);
-    if (flags.out !== undefined) checkOut(flags.out);
+    if (out !== undefined) checkOut(out);
     context.begin();
     writeProfile(profile, flags);
   },
@@ -309,11 +301,9 @@ async function meterOptions(
   const models: MeterOptions["models"][number][] = [];
   for (const microBatch of new Set(samples)) {
     const model = await build(microBatch);
-    models.push(
-      ...policies.flatMap((recompute) =>
-        precisions.map((precision) => ({ model, microBatch, recompute, precision }))
-      ),
-    );
+    for (const recompute of policies) {
+      for (const precision of precisions) models.push({ model, microBatch, recompute, precision });
+    }
   }
   const most = workersOf(flags), loads: number[] = [];
   for (let load = 1; load < most; load *= 2) loads.push(load);
@@ -441,7 +431,6 @@ function describeResult(
 ): string {
   const names = missed.map((one) => one.configuration).join("; ");
   const bounds = isPassed ? "within the bounds" : "beyond the bounds";
-  return `median error ${percent(medianError)}, worst ${percent(worstError)}: ${bounds}${
-    names === "" ? "" : `; missed: ${names}`
-  }`;
+  const errors = `median error ${percent(medianError)}, worst ${percent(worstError)}`;
+  return `${errors}: ${bounds}${names && `; missed: ${names}`}`;
 }

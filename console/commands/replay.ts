@@ -35,7 +35,7 @@ import { checkInputFile, refusal } from "../../kernels/internal.ts";
 import { scheduleNames } from "../../schedules/mod.ts";
 import { formatTable } from "../../schedules/pictures/grid.ts";
 import { DASHBOARD_FLAGS, type Flags, type GivenFlags } from "../flag.ts";
-import { parseFlags, rawArguments } from "../parse.ts";
+import { parseArguments, rawArguments } from "../parse.ts";
 import { ensure, inOneLine, print, quietly } from "../terminal.ts";
 import { untrusted } from "../train/data_files.ts";
 import { TRAIN_FLAGS } from "../train/flags.ts";
@@ -286,7 +286,10 @@ const TRUSTED = [
 
 async function oneActor(journal: Journal, id: string, module?: string): Promise<Replay> {
   const first = firstStep(journal, id);
-  const actor = module === undefined ? await knownActor(journal, first) : readSpec(module);
+  const actor = module === undefined
+    ? await singleActorFactory(payloadOf(journal, first))
+    : readSpec(module);
+  ensure(actor, `replay ${id}`, "--module must name its module");
   return async (onStep) => {
     const options = { id, trusted: TRUSTED, hangMs: HANG_MS, onStep };
     const { steps, compared, states } = await replayInbox(actor, journal, options);
@@ -333,13 +336,6 @@ function firstStep({ steps, payloads }: Journal, id: string): StepRecord {
   const must = "the journal must keep messages, as with --journal-messages";
   ensure(payloads.size > 0, `replay ${id} alone`, must, "none", RangeError);
   return first;
-}
-
-/** Returns the factory of an actor of training, by the export that its first message names. */
-async function knownActor(journal: Journal, first: StepRecord) {
-  const factory = await singleActorFactory(payloadOf(journal, first));
-  ensure(factory, `replay ${first.actor}`, "--module must name its module");
-  return factory;
 }
 
 /** A whole run to repeat. */
@@ -455,7 +451,7 @@ export function replayedArguments(
 /** Reads the arguments of a recorded run, with the bytes of each worker: all are in one isolate. */
 function readRecorded(recorded: readonly string[], total: unknown) {
   try {
-    const flags = parseFlags(recorded, TRAIN_FLAGS);
+    const { flags } = parseArguments(recorded, TRAIN_FLAGS);
     const { workers = TRAIN_FLAGS.workers.default, replicas = 1 } = flags;
     const bytes = typeof total === "number" ? total : MEMORY_BYTES;
     const each = Math.max(1, Math.floor(bytes / (workers * replicas)));

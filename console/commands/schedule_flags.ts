@@ -55,17 +55,10 @@ import { parseArguments } from "../parse.ts";
 import { ensure } from "../terminal.ts";
 
 /** Flags that may be `auto`, and those of its trials. */
-type AutoFlags = Pick<
-  GivenFlags<typeof FLAGS>,
-  | "pipeline-limit"
-  | "order"
-  | "activation-limit"
-  | "chunks"
-  | "weight-backlog"
-  | "limit-by"
-  | "jitter"
-  | "candidates"
-  | "profile"
+type AutoFlags = GivenFlags<
+  & typeof PARAMETER_FLAGS
+  & Pick<typeof COST_FLAGS, "jitter">
+  & Pick<typeof VARYING_FLAGS, "candidates" | "profile">
 >;
 
 /** Returns whether a flag is `auto`. @throws {RangeError} if the schedule is not message-driven. */
@@ -89,12 +82,9 @@ export function choiceOf(
   size: Pick<ScheduleOptions, "workers" | "microBatches">,
   costs: Costs,
 ) {
-  const { "pipeline-limit": pipelineLimit = size.workers, order } = flags;
-  const { jitter = ASSUMED.jitter, "activation-limit": activationLimit } = flags;
   if (!isAuto(name, flags)) return undefined;
-  const { chunks, "weight-backlog": weightBacklog, "limit-by": limitBy } = flags;
-  const limits = { pipelineLimit, activationLimit, weightBacklog, limitBy };
-  const asked = { ...size, chunks, order, ...limits };
+  const { jitter = ASSUMED.jitter } = flags;
+  const asked = { ...size, ...optionsOfFlags(SCHEDULE_FIELDS, flags) };
   const options = { costs, scenarios: [scenarioOf(jitter)] };
   const trials = tryCandidates(mailboxCandidates(asked), size, options);
   const { pipelineLimit: limit, order: hint } = chooseTrial(trials).options ?? {};
@@ -142,11 +132,10 @@ export function rankSchedules(
 /** Describes the chosen flags, the reason, and the conditions. */
 function choiceText(trials: readonly Trial[]): string {
   const { options, mean, count, send, scenario } = chooseTrial(trials);
+  const { pipelineLimit, order } = options!;
   const known = trials.find(({ options }) => options === undefined)!, tried = trials.length - 1;
   const [own, usual] = [mean, known.mean].map((one) => one.toFixed(1));
-  return `--pipeline-limit ${options!.pipelineLimit} --order ${
-    options!.order
-  }: the smallest limit ` +
+  return `--pipeline-limit ${pipelineLimit} --order ${order}: the smallest limit ` +
     `of ${tried} candidates whose simulated step, ${own} (1f1b: ${usual}), is within 1 % of the ` +
     `shortest; the mean of ${count} draws with ${scenario} and messages of ${send}`;
 }
@@ -255,12 +244,15 @@ function readEdge(text: string): SkipEdge | undefined {
   return bytes === undefined ? edge : { ...edge, bytes };
 }
 
-const SIZES = {
+/** A flag of sizes in bytes, one or several; without it, what `otherwise` says. */
+const sizes = (help: string, otherwise?: string) => ({
   kind: "own",
   value: "SIZE",
   read: readSizes,
   must: "a size such as 512MiB, 1000000 or 0, or several with commas between them",
-} as const;
+  help,
+  ...otherwise !== undefined && { otherwise },
+} as const);
 
 /** A size in bytes. */
 export const SIZE_FLAG = {
@@ -272,24 +264,12 @@ export const SIZE_FLAG = {
 
 /** Bytes of stages. */
 const MEMORY_FLAGS = {
-  "weight-bytes": { ...SIZES, help: "weights of 1/D of the model; SIZE,SIZE,... for slices of it" },
-  "gradient-bytes": { ...SIZES, otherwise: "as weights", help: "gradients of these weights" },
-  "optimizer-bytes": {
-    ...SIZES,
-    otherwise: "twice the weights",
-    help: "optimizer states of these weights",
-  },
-  "activation-bytes": { ...SIZES, help: "activations of a micro-batch for 1/D of the model" },
-  "kept-bytes": {
-    ...SIZES,
-    otherwise: "0",
-    help: "activations that F keeps if R recomputes the others",
-  },
-  "input-freed-bytes": {
-    ...SIZES,
-    otherwise: "0",
-    help: "activations that I frees; W frees the rest",
-  },
+  "weight-bytes": sizes("weights of 1/D of the model; SIZE,SIZE,... for slices of it"),
+  "gradient-bytes": sizes("gradients of these weights", "as weights"),
+  "optimizer-bytes": sizes("optimizer states of these weights", "twice the weights"),
+  "activation-bytes": sizes("activations of a micro-batch for 1/D of the model"),
+  "kept-bytes": sizes("activations that F keeps if R recomputes the others", "0"),
+  "input-freed-bytes": sizes("activations that I frees; W frees the rest", "0"),
   "message-bytes": {
     ...SIZE_FLAG,
     must: "a size of at least one byte such as 2MiB or 1000000",
@@ -335,31 +315,29 @@ export function memoryLines(workers: readonly WorkerBytes[]): string[] {
 /** The parameters of a schedule. */
 const PARAMETER_FLAGS = flagsOfOptions(SCHEDULE_FIELDS);
 
-const COST = {
+/** A flag of a cost; without it, what `otherwise` says. */
+const cost = (help: string, otherwise: string) => ({
   kind: "own",
   value: "T",
   read: readCost,
   must: "a number from 0, or several with commas between them",
-} as const;
+  ...{ help, otherwise },
+} as const);
 
 /** Costs of actions. */
 export const COST_FLAGS = {
-  forward: {
-    ...COST,
-    otherwise: "1",
-    help: "time of a forward of 1/D of the model; T,T,... for parts of it",
-  },
-  backward: { ...COST, otherwise: "2", help: "time of a full backward" },
-  input: { ...COST, otherwise: "half of it", help: "time of the input part" },
-  weight: { ...COST, otherwise: "half of it", help: "time of the weight part" },
-  recomputation: { ...COST, otherwise: "a forward", help: "time to recompute a forward (R)" },
+  forward: cost("time of a forward of 1/D of the model; T,T,... for parts of it", "1"),
+  backward: cost("time of a full backward", "2"),
+  input: cost("time of the input part", "half of it"),
+  weight: cost("time of the weight part", "half of it"),
+  recomputation: cost("time to recompute a forward (R)", "a forward"),
   overlap: {
     kind: "number",
     value: "T",
     otherwise: "the sum",
     help: "time of an overlapped forward and backward",
   },
-  send: { ...COST, otherwise: "0", help: "time of a message" },
+  send: cost("time of a message", "0"),
   jitter: {
     kind: "number",
     value: "J",
@@ -503,15 +481,15 @@ const VARYING_FLAGS = {
   profile: PROFILE,
 } as const;
 
-const GROUPS = [
-  { title: "The pipeline:", flags: SIZE_FLAGS },
-  { title: "Parameters of some schedules:", flags: PARAMETER_FLAGS },
-  { title: "Costs of actions:", flags: COST_FLAGS },
-  { title: "Skip edges:", flags: EDGE_FLAGS },
-  { title: "Memory of stages, in bytes:", flags: MEMORY_FLAGS },
-  { title: "Variation of times, for jitter:", flags: VARYING_FLAGS },
-  { title: "Output:", flags: SHOWING_FLAGS },
-] as const;
+const GROUPS = {
+  "The pipeline:": SIZE_FLAGS,
+  "Parameters of some schedules:": PARAMETER_FLAGS,
+  "Costs of actions:": COST_FLAGS,
+  "Skip edges:": EDGE_FLAGS,
+  "Memory of stages, in bytes:": MEMORY_FLAGS,
+  "Variation of times, for jitter:": VARYING_FLAGS,
+  "Output:": SHOWING_FLAGS,
+} as const;
 
 const FLAGS = flagsOf({ groups: GROUPS });
 

@@ -80,7 +80,7 @@ export const LAUNCH_SYNTAX: CommandSyntax = {
     "with --ranks, and --out for the folder of its checkpoints; it resumes by itself from what",
     "readCheckpoint() finds there.",
   ],
-  groups: [{ flags: LAUNCH_FLAGS }],
+  groups: { "": LAUNCH_FLAGS },
   notes: [
     "--slurm may be followed by FILE. On Ctrl-C the job saves a checkpoint and ends.",
     "",

@@ -140,14 +140,13 @@ export function rememberFiles(
   files: Readonly<Record<string, DataFile>>,
   starts: KeptStarts,
 ): Record<string, KeptFile | { readonly path: string }> {
-  const kept = Object.entries(files).map(([flag, { path, sha256 }]) =>
-    [flag, { path, sha256 }] as const
-  );
-  const begun = START_FLAGS.flatMap((flag) => {
+  const kept: Record<string, KeptFile | { readonly path: string }> = {};
+  for (const [flag, { path, sha256 }] of Object.entries(files)) kept[flag] = { path, sha256 };
+  for (const flag of START_FLAGS) {
     const path = starts[flag];
-    return path === undefined ? [] : [[flag, { path }] as const];
-  });
-  return Object.fromEntries<KeptFile | { readonly path: string }>([...kept, ...begun]);
+    if (path !== undefined) kept[flag] = { path };
+  }
+  return kept;
 }
 
 /** Flags of the files with which a run begins. */
@@ -247,13 +246,10 @@ function unnamed(cannot: string, flag: string, path: string, args: readonly stri
 }
 
 /** Returns the error of an input that must be typed, with the command line that does so. */
-export const untrusted = (cannot: string, must: string, name: string, words: readonly string[]) =>
-  refusal(
-    cannot,
-    must,
-    `none; if you trust it, type: ${commandLine(name, ...words.map(shellWord))}`,
-    TypeError,
-  );
+export function untrusted(cannot: string, must: string, name: string, words: readonly string[]) {
+  const line = commandLine(name, ...words.map(shellWord));
+  return refusal(cannot, must, `none; if you trust it, type: ${line}`, TypeError);
+}
 
 /** Removes the data flags from arguments. */
 function withoutData(args: readonly string[]): string[] {
@@ -264,27 +260,24 @@ function withoutData(args: readonly string[]): string[] {
 /** Quotes a word for a shell, without control characters. */
 export const shellWord = (word: string): string => quotedForShell(inOneLine(word));
 
-/** Inputs for the choice of a tokenizer. */
-interface TokenizerRequest {
-  /** Flags given by the user. */
-  readonly given: GivenTrainFlags;
-  /** The earlier run to resume or repeat. */
-  readonly before: (Remembering & { readonly doing: Doing }) | undefined;
-  /** Number of ids in the folder of initial weights; undefined if it has none. */
-  readonly vocab: number | undefined;
-}
+/** The earlier run that is resumed or repeated. */
+type EarlierRun = Remembering & { readonly doing: Doing };
 
 /**
  * Reads the tokenizer file of a run, unless a flag or checkpoint names a built-in tokenizer.
  *
+ * @param given flags given by the user.
+ * @param vocab number of ids in the folder of initial weights, if it has them.
  * @returns undefined if a built-in tokenizer is named, or none.
  * @throws {TypeError} when the file cannot be read or is not named.
  * @throws {RangeError} when it differs from that of the earlier run.
  */
 export function tokenizerOfRun(
-  request: TokenizerRequest,
+  given: GivenTrainFlags,
+  before: EarlierRun | undefined,
+  vocab: number | undefined,
 ): TokenizerFile | TokenizerName | undefined {
-  const { given, before, vocab } = request, { tokenizer: asked, weights, tokens } = given;
+  const { tokenizer: asked, weights, tokens } = given;
   const kept = before && keptTokenizer(before.path, before.config);
   if (asked !== undefined) {
     const source = tokenizerSource(asked);
@@ -292,7 +285,7 @@ export function tokenizerOfRun(
       ? readTokenizerFile({ ...source, sha256: kept?.sha256 })
       : undefined;
   }
-  if (kept) return readTokenizerFile(placesOf(request, kept));
+  if (kept) return readTokenizerFile(placesOf(before!, weights, kept));
   if (before || weights === undefined || vocab === undefined) return undefined;
   const source = tokenizerOfFolder(folderOf(weights), vocab);
   if (typeof source === "object") return readTokenizerFile(source);
@@ -308,10 +301,10 @@ const folderOf = (weights: string): string =>
 
 /** Returns the paths to try. A file that names the run to repeat adds none, so it opens no file. */
 function placesOf(
-  { given: { weights }, before }: TokenizerRequest,
+  { path, doing }: EarlierRun,
+  weights: string | undefined,
   { paths, sha256 }: TokenizerPlaces,
 ): TokenizerPlaces {
-  const { path, doing } = before!;
   if (doing === "resume from") return { paths, sha256 };
   if (weights !== undefined) return { paths: [join(folderOf(weights), TOKENIZER_FILE)], sha256 };
   const must =

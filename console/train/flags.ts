@@ -398,24 +398,15 @@ const RUNNING_FLAGS = {
  */
 export const INHERITED_FLAGS = { ...MODEL_FLAGS, ...ONNX_FLAGS, ...LEARNING_FLAGS } as const;
 
-const GROUPS = [
-  { title: "The model (fixed once a run has begun):", flags: MODEL_FLAGS },
-  {
-    title: "A model of an ONNX file (fixed once a run has begun; the file is named again):",
-    flags: ONNX_FLAGS,
-  },
-  {
-    title: "Data and optimizer (a resumed run inherits these):",
-    flags: LEARNING_FLAGS,
-  },
-  {
-    title: "Data of your own (to resume a run, name the same file again):",
-    flags: DATA_FILE_FLAGS,
-  },
-  { title: "Its schedule:", flags: SCHEDULE_FLAGS },
-  { title: "What actions cost, for the schedule search:", flags: COST_FLAGS },
-  { title: "How it runs:", flags: RUNNING_FLAGS },
-] as const;
+const GROUPS = {
+  "The model (fixed once a run has begun):": MODEL_FLAGS,
+  "A model of an ONNX file (fixed once a run has begun; the file is named again):": ONNX_FLAGS,
+  "Data and optimizer (a resumed run inherits these):": LEARNING_FLAGS,
+  "Data of your own (to resume a run, name the same file again):": DATA_FILE_FLAGS,
+  "Its schedule:": SCHEDULE_FLAGS,
+  "What actions cost, for the schedule search:": COST_FLAGS,
+  "How it runs:": RUNNING_FLAGS,
+} as const;
 
 /** Every flag of `troupe train`. */
 export const TRAIN_FLAGS = flagsOf({ groups: GROUPS });

@@ -26,7 +26,7 @@ import { TOKENIZER_FILE } from "../commands/trained.ts";
 import { currentName, DASHBOARD_FLAGS, withDefaults } from "../flag.ts";
 import {
   type ConfigFile,
-  parseFlags,
+  parseArguments,
   rawArguments,
   readConfigFile,
   readKeptFlags,
@@ -122,16 +122,14 @@ export function repeatedFlags(args: readonly string[]): string[] {
   ];
 }
 
-/** Describes the flags of a checkpoint that no run inherits; undefined if it has none. */
-function describeNotInherited({ path, config }: KeptRun): string | undefined {
+/** Tells which flags of a checkpoint no run inherits, if it has some. */
+function tellNotInherited({ path, config }: KeptRun, tell: (line: string) => void): void {
   const data = ["text", "tokens"]; // Troupe 0.1 kept these; they must be named again
   const names = Object.keys(config.flags ?? {}).filter((name) =>
     !Object.hasOwn(INHERITED_FLAGS, currentName(name, INHERITED_FLAGS)) && !data.includes(name)
   );
-  if (names.length === 0) return undefined;
-  return `${path} says more than a run inherits; passed over: ${
-    names.slice(0, 5).map(inOneLine).join(", ")
-  }`;
+  const shown = names.slice(0, 5).map(inOneLine).join(", ");
+  if (shown !== "") tell(`${path} says more than a run inherits; passed over: ${shown}`);
 }
 
 /** Refuses another model than the checkpoint's, and a run that would have to go back. */
@@ -225,7 +223,7 @@ export type TrainRequest = Awaited<ReturnType<typeof readTrainFlags>>;
  */
 export async function readTrainFlags(typed: readonly string[], chosen?: ScheduleChoice) {
   const { config, args } = withConfig(typed);
-  const asIs = parseFlags(args, TRAIN_FLAGS);
+  const asIs = parseArguments(args, TRAIN_FLAGS).flags;
   const names = checkTogether(asIs, typed, config?.checkpoint !== undefined);
   checkWrittenFiles(asIs);
   const files = await readDataFiles(asIs, printError);
@@ -252,15 +250,13 @@ export async function readTrainFlags(typed: readonly string[], chosen?: Schedule
     ? { ...checkpoint, doing: "resume from" } as const
     : config?.checkpoint &&
       { path: config.path, config: config.checkpoint, doing: "repeat the run of" } as const;
-  const found = tokenizerOfRun({ given, before, vocab: ofWeights.vocab });
+  const found = tokenizerOfRun(given, before, ofWeights.vocab);
   const tokenizer = typeof found === "object" ? found : undefined;
   const named = { ...given, ...tokenizer && { tokenizer: TOKENIZER_FILE } };
   if (checkpoint) checkResumable(checkpoint, inherited, named, asked.steps);
   if (before) checkSameFiles(before, before.doing, given, files, typed, tell);
-  if (checkpoint) {
-    const more = describeNotInherited(checkpoint);
-    if (more) tell(more);
-  } else if (asked.weights !== undefined) checkWeights(asked.weights);
+  if (checkpoint) tellNotInherited(checkpoint, tell);
+  else if (asked.weights !== undefined) checkWeights(asked.weights);
   const { workers, "micro-batches": microBatches, replicas } = asked;
   checkSizes({ workers, microBatches, replicas });
   const schedule = scheduleOf(asked, fromFile);
@@ -325,7 +321,7 @@ function choicesOf(flags: TrainFlags, kept: KeptRun | undefined): readonly Sched
     `--${name}=${value}`
   );
   if (args.some((arg) => arg.startsWith("--schedule="))) {
-    const same = parseFlags(args, TRAIN_FLAGS) as ScheduleChoice["flags"];
+    const same = parseArguments(args, TRAIN_FLAGS).flags as ScheduleChoice["flags"];
     return [{ flags: same, told: `${args.join(" ")}: as before` }];
   }
   checkSizes({ workers, microBatches, replicas });

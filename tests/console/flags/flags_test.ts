@@ -9,7 +9,7 @@ import * as quantities from "../../../actors/options/limits.ts";
 import { planCommand } from "../../../console/commands/plan.ts";
 import { profileCommand } from "../../../console/commands/profile.ts";
 import { bashCompletion } from "../../../console/completion.ts";
-import { helpOf, parseArguments, parseFlags, readKeptFlags } from "../../../console/parse.ts";
+import { helpOf, parseArguments, readKeptFlags } from "../../../console/parse.ts";
 import { SCHEDULE_SYNTAX } from "../../../console/commands/schedule_flags.ts";
 import { TRAIN_FLAGS, TRAIN_SYNTAX } from "../../../console/train/flags.ts";
 import { readTrainFlags } from "../../../console/train/request.ts";
@@ -75,7 +75,7 @@ Deno.test("a misspelled flag is refused with the one that was probably meant", a
   await assert.rejects(backwards, /a range of steps/);
 });
 
-const train = (flags: string) => parseFlags(flags.split(" "), TRAIN_FLAGS);
+const train = (flags: string) => parseArguments(flags.split(" "), TRAIN_FLAGS).flags;
 
 Deno.test("a switch is true or false, and --no sets it to false", () => {
   const lines: [flags: string, expected: object][] = [

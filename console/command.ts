@@ -9,7 +9,7 @@
  */
 
 import type { System } from "../actors/runtime/mod.ts";
-import { assertInput, inputFileProblem } from "../kernels/internal.ts";
+import { assertInput, inputFileProblem, resultOr } from "../kernels/internal.ts";
 import { openSoFar, type SoFar } from "./so_far.ts";
 import { inOneLine, printError, quoted, showFetches } from "./terminal.ts";
 
@@ -36,8 +36,8 @@ const SIGACTION_BYTES = 256;
  *
  * Call it before the first signal listener is added, because Deno then handles SIGHUP itself.
  */
-function isHangUpIgnored(): boolean {
-  try {
+const isHangUpIgnored = (): boolean =>
+  resultOr(() => {
     const path = Deno.build.os === "darwin" ? "libSystem.dylib" : "libc.so.6";
     const library = Deno.dlopen(path, {
       sigaction: { parameters: ["i32", "pointer", "buffer"], result: "i32" },
@@ -46,10 +46,7 @@ function isHangUpIgnored(): boolean {
     const result = library.symbols.sigaction(SIGHUP, null, now);
     library.close();
     return result === 0 && now[0] === SIG_IGN;
-  } catch {
-    return false;
-  }
-}
+  }, false);
 
 /** Context of a running command. */
 export interface CommandContext {

@@ -111,41 +111,33 @@ const word = (text: string): string => `'${text.replaceAll("\\", "\\\\").replace
 
 /** Returns a script for zsh to source, or to save as `_troupe` on its `fpath`. */
 function zshCompletion(commands: readonly CommandSyntax[]): string {
+  const names = commands.map(({ name, summary }) => zshWord(`${name}:${summary}`)).join(" ");
   return [
     "#compdef troupe",
     "_troupe() {",
     "  if (( CURRENT == 2 )); then",
-    `    local -a commands=(${
-      commands.map(({ name, summary }) => zshWord(`${name}:${summary}`)).join(" ")
-    })`,
+    `    local -a commands=(${names})`,
     "    _describe command commands",
     "    return",
     "  fi",
     "  case $words[2] in",
-    ...commands.flatMap(commandCase),
+    ...commands.map(commandCase),
     "  esac",
     "}",
     "compdef _troupe troupe",
   ].join("\n");
 }
 
-function commandCase(syntax: CommandSyntax): string[] {
+function commandCase(syntax: CommandSyntax): string {
   const first = syntax.words ? [`'2:word:(${syntax.words.join(" ")})'`] : [];
-  return [
-    `    ${syntax.name}) _arguments -S \\`,
-    ...[...completedFlags(syntax).map(zshFlag), ...first, `'*:file:_files'`].map((
-      spec,
-      i,
-      all,
-    ) => `      ${spec}${i + 1 < all.length ? " \\" : " ;;"}`),
-  ];
+  const specs = [...completedFlags(syntax).map(zshFlag), ...first, `'*:file:_files' ;;`];
+  return [`    ${syntax.name}) _arguments -S`, ...specs].join(" \\\n      ");
 }
 
 /** Formats a flag for `_arguments`. A `=` means that a value may be joined to it. */
 function zshFlag({ spelling, help, follows }: CompletedFlag): string {
-  const told = `${spelling}${follows === "nothing" ? "" : "="}[${
-    help.replaceAll(/[\[\]:]/g, "\\$&")
-  }]`;
+  const words = help.replaceAll(/[\[\]:]/g, "\\$&");
+  const told = `${spelling}${follows === "nothing" ? "" : "="}[${words}]`;
   if (follows === "nothing") return zshWord(told);
   if (follows === "file") return zshWord(`${told}:file:_files`);
   return zshWord(`${told}:value:${follows === "anything" ? "" : `(${follows.join(" ")})`}`);

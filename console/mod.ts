@@ -73,11 +73,8 @@ function commandOf(name: string): Command<CommandContext> {
   const found = COMMANDS.find(({ syntax }) => syntax.name === name);
   if (found) return found;
   const names = COMMANDS.map(({ syntax }) => syntax.name);
-  throw new TypeError(
-    `Cannot run "${inOneLine(name)}": the command must be one of ${names.join(", ")}${
-      suggest(name, names)
-    }`,
-  );
+  const must = `the command must be one of ${names.join(", ")}${suggest(name, names)}`;
+  throw new TypeError(`Cannot run "${inOneLine(name)}": ${must}`);
 }
 
 function usage(): string {

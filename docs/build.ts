@@ -8,6 +8,7 @@
 import { dirname, join, posix } from "node:path";
 import { fileURLToPath } from "node:url";
 import { marked } from "npm:marked@18.2.1";
+import about from "../deno.json" with { type: "json" };
 import { buildPlayground, BUILT } from "../console/playground/build.ts";
 import { opsPage } from "./ops.ts";
 
@@ -24,6 +25,10 @@ export const PAGES: readonly (readonly [group: string, paths: readonly string[]]
   ["In depth", ["ACTORS.md", "SIMULATION.md", "ARCHITECTURE.md", "BENCHMARKS.md"]],
   ["More", ["docs/compare.md", "docs/promises.md", "CONTRIBUTING.md", "CHANGELOG.md"]],
 ];
+
+/** Files that the pages show. */
+const ASSETS = "docs/style.css docs/dashboard.png docs/readiness.svg examples/1f1b.svg " +
+  "architecture.svg";
 
 /** The folder of the public symbols in the site. */
 const API = "api";
@@ -49,15 +54,7 @@ export async function buildSite(out: string): Promise<void> {
     await Deno.mkdir(dirname(file), { recursive: true });
     await Deno.writeTextFile(file, page(path, titles, await bodyOf(path, text, titles)));
   }
-  for (
-    const path of [
-      "docs/style.css",
-      "docs/dashboard.png",
-      "docs/readiness.svg",
-      "examples/1f1b.svg",
-      "architecture.svg",
-    ]
-  ) {
+  for (const path of ASSETS.split(" ")) {
     await Deno.mkdir(dirname(join(out, path)), { recursive: true });
     await Deno.copyFile(join(ROOT, path), join(out, path));
   }
@@ -67,11 +64,8 @@ export async function buildSite(out: string): Promise<void> {
 
 /** Writes the pages of all public symbols. */
 async function describeSymbols(output: string): Promise<void> {
-  const { exports }: { exports: Record<string, string> } = JSON.parse(
-    await Deno.readTextFile(join(ROOT, "deno.json")),
-  );
   const { code, stderr } = await new Deno.Command(Deno.execPath(), {
-    args: ["doc", "--html", "--name=Troupe", `--output=${output}`, ...Object.values(exports)],
+    args: ["doc", "--html", "--name=Troupe", `--output=${output}`, ...Object.values(about.exports)],
     cwd: ROOT,
     env: { NO_COLOR: "1" },
   }).output();
@@ -110,6 +104,7 @@ function page(path: string, titles: ReadonlyMap<string, string>, body: string): 
     });
     return `<h2>${group}</h2><ul>${items.join("")}</ul>`;
   });
+  const symbols = linkTo(path, `${API}/index.html`), playground = linkTo(path, PLAYGROUND);
   return `<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
@@ -118,11 +113,8 @@ function page(path: string, titles: ReadonlyMap<string, string>, body: string): 
 <title>${titles.get(path)}${path === "README.md" ? "" : " · Troupe"}</title>
 <link rel="stylesheet" href="${linkTo(path, "docs/style.css")}">
 <nav aria-label="Pages">${list.join("\n")}
-<h2>Reference</h2><ul><li><a href="${
-    linkTo(path, `${API}/index.html`)
-  }">Every public symbol</a></li><li><a href="${
-    linkTo(path, PLAYGROUND)
-  }">Playground of schedules</a></li></ul></nav>
+<h2>Reference</h2><ul><li><a href="${symbols}">Every public symbol</a></li>
+<li><a href="${playground}">Playground of schedules</a></li></ul></nav>
 <main>${body}</main>
 </html>
 `;
@@ -130,7 +122,7 @@ function page(path: string, titles: ReadonlyMap<string, string>, body: string): 
 
 if (import.meta.main) {
   const [out = "site"] = Deno.args;
-  await Deno.writeTextFile(join(ROOT, "docs/ops.md"), await opsPage());
+  await Deno.writeTextFile(join(ROOT, "docs/ops.md"), opsPage());
   await buildSite(out);
   await Deno.copyFile(join(out, PLAYGROUND), BUILT); // for the package
   // deno-lint-ignore no-console -- a script says where its result is

@@ -4,6 +4,7 @@
  * @module
  */
 
+import { execFileSync } from "node:child_process";
 import { KNOWN_OPS } from "../kernels/onnx/fold.ts";
 import type { Ops } from "../kernels/ops/op.ts";
 import { FAMILIES, GRADIENTS, isFlat, OPS } from "../kernels/ops/table.ts";
@@ -15,13 +16,14 @@ const listed = (names: readonly string[]) =>
   names.toSorted((a, b) => a.localeCompare(b, "en")).map((name) => `\`${name}\``).join(", ");
 
 /** Returns the text of the page. */
-export async function opsPage(): Promise<string> {
+export function opsPage(): string {
   const all = readable(OPS);
   const rows = Object.entries(FAMILIES).map(([family, ops]) =>
     `- ${family}: ${listed(readable(ops).filter((op) => !isFlat(op)))}.`
   );
-  const inside = Object.keys(GRADIENTS).filter((op) => !isFlat(op) && !all.includes(op));
-  return await formatted(`# Operations
+  const inside = listed(Object.keys(GRADIENTS).filter((op) => !isFlat(op) && !all.includes(op)));
+  const flat = listed(all.filter(isFlat));
+  return formatted(`# Operations
 
 The operations of models. \`deno task docs\` writes this page from the records in
 [kernels/ops/](../kernels/ops/table.ts).
@@ -34,9 +36,7 @@ ${rows.join("\n")}
 
 ## In ONNX files, without a gradient
 
-The gradient ends at these operations, whose results are steps, integers or booleans: ${
-    listed(all.filter(isFlat))
-  }.
+The gradient ends at these operations, whose results are steps, integers or booleans: ${flat}.
 
 These are computed before a run, like all operations on constants: ${listed(KNOWN_OPS)}.
 
@@ -45,9 +45,7 @@ Any other operation is refused with its name and that of its node.
 ## In layers
 
 Layers use the methods of \`Graph\`
-([kernels/ops/builder.ts](../kernels/ops/builder.ts)). Nodes that exist only there have gradients, too: ${
-    listed(inside)
-  }.
+([kernels/ops/builder.ts](../kernels/ops/builder.ts)). Nodes that exist only there have gradients, too: ${inside}.
 
 A number as an operand of arithmetic, a comparison or a choice becomes a constant with the type of the other operand: \`g.mul(x, 2)\`. When a model is compiled, a parameter is refused if all its paths to the loss pass through operations without a gradient. \`g.stopGradient(x)\` ends a gradient on purpose: a parameter without another path is not trained, like a frozen one.
 
@@ -58,14 +56,7 @@ A number as an operand of arithmetic, a comparison or a choice becomes a constan
 }
 
 /** Formats Markdown with `deno fmt`. */
-async function formatted(text: string): Promise<string> {
-  const child = new Deno.Command(Deno.execPath(), {
-    args: ["fmt", "--quiet", "--line-width=100", "--ext=md", "-"],
-    stdin: "piped",
-    stdout: "piped",
-  }).spawn();
-  const writer = child.stdin.getWriter();
-  await writer.write(new TextEncoder().encode(text));
-  await writer.close();
-  return new TextDecoder().decode((await child.output()).stdout);
+function formatted(input: string): string {
+  const args = ["fmt", "--quiet", "--line-width=100", "--ext=md", "-"];
+  return execFileSync(Deno.execPath(), args, { input, encoding: "utf8" });
 }

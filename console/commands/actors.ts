@@ -137,9 +137,8 @@ export const actorsCommand: Command = defineCommand({
   run: async ({ words: [what = "", ...names], flags }, { begin }) => {
     checkWord("actors", what, Object.keys(ACTORS_WORDS));
     const [least, most] = ACTORS_WORDS[what]!, count = names.length;
-    const must = `the number of words after it must be ${
-      least === most ? least : `${least} or ${most}`
-    }`;
+    const right = least === most ? least : `${least} or ${most}`;
+    const must = `the number of words after it must be ${right}`;
     const received = `${count}; run with --help to see which`;
     ensure(count >= least && count <= most, what, must, received);
     const [name = "", specifier = ""] = names;

@@ -82,9 +82,8 @@ function bf16Support(onednn: string | undefined) {
 
 function describeBf16({ cpu, library, reason }: Bf16Support): string {
   const has = cpu?.length === 0 ? "neither AVX512-BF16 nor AMX" : cpu?.join(" and ") ?? "unknown";
-  return library
-    ? `--precision bf16: yes, CPU instructions: ${has}, library: ${library.name} ${library.version}`
-    : `--precision bf16: no, CPU instructions: ${has}, library: ${reason}`;
+  const found = library ? `${library.name} ${library.version}` : reason;
+  return `--precision bf16: ${library ? "yes" : "no"}, CPU instructions: ${has}, library: ${found}`;
 }
 
 const gibibytes = (bytes: number) => bytes === 0 ? "?" : `${(bytes / 2 ** 30).toFixed(1)} GiB`;
@@ -106,9 +105,7 @@ function describe(
   const why = adapter
     ? `, adapter ${adapter.index} (${adapter.name}), because GPUs are preferred`
     : `, because no adapter is a GPU${more}`;
-  const rows = devices.map((
-    { name, reason },
-  ) => [name, reason === undefined ? "yes" : `no: ${reason}`]);
+  const rows = devices.map(({ name, reason }) => [name, reason ? `no: ${reason}` : "yes"]);
   const adapterLines = formatTable([head, ...adapters.map(rowOf)], { left: [0, 1, 2, 5] });
   return [
     ...formatTable([["device", "available"], ...rows], { left: [0, 1] }),

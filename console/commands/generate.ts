@@ -48,7 +48,7 @@ export async function printTokens(
   { prompt, added, tokenizer }: PrintedTokens,
   signal?: AbortSignal,
 ): Promise<void> {
-  const { push, end } = tokenizer ? textStream(tokenizer) : idStream();
+  const { push, end } = textStream(tokenizer ?? IDS);
   // A tokenizer may be slow: an abort does not wait for it.
   const { promise: stopped, resolve: stop } = Promise.withResolvers<string>();
   signal?.addEventListener("abort", () => stop(""));
@@ -66,18 +66,8 @@ export async function printTokens(
   }
 }
 
-/** Returns a stream that formats ids as text. */
-function idStream(): ReturnType<typeof textStream> {
-  let separator = "";
-  return {
-    push(ids) {
-      const text = `${separator}${ids.join(",")}`;
-      separator = ",";
-      return Promise.resolve(text);
-    },
-    end: () => Promise.resolve(""),
-  };
-}
+/** Formats ids in place of a tokenizer. */
+const IDS = { decode: (ids: readonly number[]) => ids.join(",") };
 
 const FLAGS = {
   from: {

@@ -108,12 +108,8 @@ function planOf(
   const facts = factsOf(flags, profile, args);
   const { devices, batch, memoryLimitBytes, jitter } = facts;
   ensure(!losses || !flags.emit, "plan", "--lose must come without --emit", "both");
-  ensure(
-    losses < devices,
-    "plan",
-    `--lose must be below the number of workers, ${devices}`,
-    losses,
-  );
+  const below = `--lose must be below the number of workers, ${devices}`;
+  ensure(losses < devices, "plan", below, losses);
   const deviceNames = [...new Set(layers.map((one) => one.device))];
   const link = links.includes("worker") ? "worker" : links[0];
   const forecast = openForecast(jitter === undefined ? profile : withJitter(profile, jitter), {
@@ -138,14 +134,11 @@ function planOf(
     coarsenings: COARSENINGS,
   };
   const found = (plan: RunPlan) => soFar(facts, plan);
-  const { count } = flags, { layers: { length } } = task.model;
   const plan = planRuns(space, forecast, {
-    ...{ memoryLimitBytes, count, found, spread: facts.spread },
+    ...{ memoryLimitBytes, count: flags.count, found, spread: facts.spread },
     ...flags["time-limit"] !== undefined && untilOver(flags["time-limit"]),
   });
-  const after = losses > 0
-    ? afterLosses(plan.best, forecast, { layers: length, batch, losses })
-    : [];
+  const after = losses > 0 ? afterLosses(plan.best, forecast, { ...space, losses }) : [];
   return { plan, facts, after };
 }
 
@@ -227,18 +220,15 @@ function factsOf(flags: PlanFlags, profile: Profile, model: readonly string[]) {
 const SPREAD_MAX = 0.2;
 
 /** Returns notes that hold for all plans. */
-const factNotes = ({ devices, spread }: PlanFacts): string[] => [
-  ...devices > WORKERS_MAX
-    ? [`troupe train takes at most ${WORKERS_MAX} workers: it cannot run this plan`]
-    : [],
-  ...spread > SPREAD_MAX
-    ? [
-      `the times of the profile vary by ±${
-        (100 * spread).toFixed(0)
-      } %, too much to rank plans: measure it again while nothing else runs`,
-    ]
-    : [],
-];
+function factNotes({ devices, spread }: PlanFacts): string[] {
+  const varied = `the times of the profile vary by ±${(100 * spread).toFixed(0)} %`;
+  const why = "too much to rank plans: measure it again while nothing else runs";
+  const tooMany = `troupe train takes at most ${WORKERS_MAX} workers: it cannot run this plan`;
+  return [
+    ...devices > WORKERS_MAX ? [tooMany] : [],
+    ...spread > SPREAD_MAX ? [`${varied}, ${why}`] : [],
+  ];
+}
 
 /** Returns the plan for `--format json`. */
 function planRecord(facts: PlanFacts, plan: RunPlan): object {
@@ -288,15 +278,14 @@ export function planLines(facts: PlanFacts, plan: RunPlan): string[] {
     ...others,
     ...factNotes(facts),
   ];
+  const late = untried > 0 ? `, ${untried} not tried within the time limit` : "";
   const longer = jitter > 0 ? `, actions up to ${percent(jitter)} longer` : "";
   return [
     `${batch} samples a step on ${devices} devices of ${profile.machine} (${profile.source})${longer}:`,
     "",
     ...formatTable([HEAD, ...best.map(rowOf)], { left: [1, 6, 11] }),
     "",
-    `${candidates} candidates: ${simulated} simulated, ${tooLong} skipped as too slow, ${tooLarge} too large for the memory, ${unserved} not supported${
-      untried > 0 ? `, ${untried} not tried within the time limit` : ""
-    }.`,
+    `${candidates} candidates: ${simulated} simulated, ${tooLong} skipped as too slow, ${tooLarge} too large for the memory, ${unserved} not supported${late}.`,
     ...plan.equal > 1
       ? [`Plans 1 to ${plan.equal} are equal within the profile's spread: least memory first.`]
       : [],

@@ -135,11 +135,11 @@ export async function replayWorker(
   const { messages, computed, missing } = messagesTo(records, again.messages, start.step);
   const isBegun = again.messages.length > 2;
   if (!isBegun) throw new Error(`Cannot replay ${actor}: the run must begin again; ${failure}`);
-  const answers = new Answers(actor, recordsOf(box)), shown: string[] = [];
+  const { found, add } = openAnswers(actor, recordsOf(box)), shown: string[] = [];
   const factory = await singleActorFactory(messages[0]!.message);
   const error = await playAlone(factory!, messages, limits, ({ to, value }) => {
     const { step } = messages[shown.length]!;
-    answers.add(to?.id, step, value as Message);
+    add(to?.id, step, value as Message);
   }, ({ from, message }, activity) => {
     const { step } = messages[shown.length]!,
       does = activity === "" ? "" : `, which ran ${activity}`;
@@ -147,18 +147,17 @@ export async function replayWorker(
   });
   const different = differenceOf(box, again);
   const kept = computed === 0 ? "all kept" : `${computed} of them computed again`;
+  const what = `${shown.length - 2} messages of steps ${from + 1} to ${to}`;
   const lines = [
     ...shown.slice(2).slice(-SHOWN),
-    `${actor}: ${shown.length - 2} messages of steps ${
-      from + 1
-    } to ${to}, ${kept}; ${answers.same} answers as recorded`,
+    `${actor}: ${what}, ${kept}; ${found.same} answers as recorded`,
     ...error === undefined ? [] : [`At the last message it fails: ${error}`],
-    ...answers.notFinite ? [`The first value that is not finite is in ${answers.notFinite}`] : [],
-    ...answers.different ? [`Different from the record: ${answers.different}`] : [],
+    ...found.notFinite ? [`The first value that is not finite is in ${found.notFinite}`] : [],
+    ...found.different ? [`Different from the record: ${found.different}`] : [],
     ...missing ? [`Not kept, and not the same when computed again: ${missing}`] : [],
     different ?? "What the other actors sent is the same when computed again.",
   ];
-  return [lines.join("\n"), !answers.different && !missing && !different];
+  return [lines.join("\n"), !found.different && !missing && !different];
 }
 
 function checkRun({ facts, last }: BlackBox, { actor, mayHaveChanged }: BoxedWorker): void {
@@ -264,27 +263,20 @@ function differenceOf(box: BlackBox, { values }: Rerunner): string | undefined {
 }
 
 /** Compares what a worker sends with what others have received. */
-class Answers {
-  same = 0;
-  different: string | undefined;
-  notFinite: string | undefined;
-  readonly #recorded = new Map<string, Set<number>>();
-
-  constructor(worker: string, records: ReturnType<typeof recordsOf>) {
-    for (const { actor, record: { from, digest }, step } of records) {
-      if (from !== worker) continue;
-      const key = keyOf(actor, step, digest);
-      this.#recorded.getOrInsertComputed(key, () => new Set()).add(digest[0]);
-    }
+function openAnswers(worker: string, records: ReturnType<typeof recordsOf>) {
+  const recorded = new Map<string, Set<number>>();
+  const found = { same: 0, different: "", notFinite: "" };
+  for (const { actor, record: { from, digest }, step } of records) {
+    if (from !== worker) continue;
+    recorded.getOrInsertComputed(keyOf(actor, step, digest), () => new Set()).add(digest[0]);
   }
-
-  add(to: string | undefined, step: number, message: Message | undefined): void {
+  const add = (to: string | undefined, step: number, message: Message | undefined) => {
     if (to === undefined || typeof message?.type !== "string") return;
     const digest = digestOf(message), name = `${message.type} to ${to} in step ${step}`;
-    if (!isFinite(message)) this.notFinite ??= name;
-    if (digest[1] === 0) return;
-    const recorded = this.#recorded.get(keyOf(to, step, digest));
-    if (recorded?.has(digest[0])) this.same++;
-    else if (recorded) this.different ??= name;
-  }
+    if (!isFinite(message)) found.notFinite ||= name;
+    const known = digest[1] === 0 ? undefined : recorded.get(keyOf(to, step, digest));
+    if (known?.has(digest[0])) found.same++;
+    else if (known) found.different ||= name;
+  };
+  return { found, add };
 }

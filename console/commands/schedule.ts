@@ -292,18 +292,14 @@ function requiredOptions({ options }: ScheduleFlags): ScheduleOptions {
 function checkSizes(
   cannot: string,
   file: string,
-  held: Pick<Schedule, "workers" | "microBatches">,
-  workers: number | undefined,
-  microBatches: number | undefined,
+  { workers, microBatches }: Schedule,
+  given: Partial<Record<"workers" | "micro-batches", number | undefined>>,
 ): void {
-  for (
-    const [flag, size, received] of [
-      ["workers", held.workers, workers],
-      ["micro-batches", held.microBatches, microBatches],
-    ] as const
-  ) {
-    const must = `--${flag} must be ${size}, as in ${file}, or left out`;
-    ensure(received === undefined || received === size, cannot, must, received, RangeError);
+  const held = { workers, "micro-batches": microBatches } as const;
+  for (const flag of ["workers", "micro-batches"] as const) {
+    const must = `--${flag} must be ${held[flag]}, as in ${file}, or left out`;
+    const isSame = given[flag] === undefined || given[flag] === held[flag];
+    ensure(isSame, cannot, must, given[flag], RangeError);
   }
 }
 
@@ -319,7 +315,7 @@ function readSchedule(
   const schedule = scheduleFromLists(name, parseCsv(readTextFile(path)));
   const { workers, microBatches, ...others } = options;
   refuseUnread({ name, reads: [] }, others);
-  checkSizes(`show ${path}`, "the file", schedule, workers, microBatches);
+  checkSizes(`show ${path}`, "the file", schedule, { workers, "micro-batches": microBatches });
   return schedule;
 }
 
@@ -339,8 +335,7 @@ export function readScheduleFile(path: string, text: string, given: Given): List
   const name = inOneLine(basename(path).replace(/\.csv$/, ""));
   const schedule = scheduleFromLists(name, parseCsv(text));
   assertValid(schedule);
-  const { workers, "micro-batches": microBatches } = given;
-  checkSizes("use --schedule-file", quoted(path), schedule, workers, microBatches);
+  checkSizes("use --schedule-file", quoted(path), schedule, given);
   return schedule;
 }
 

@@ -172,15 +172,10 @@ function* eventsOf(path: string): Generator<Values, void> {
     isFirst = false;
     if (line === "[" || line === "]" || line === "") continue;
     if (isTruncated) throw invalid(path, "one with a line that is no event");
-    const event = parse(line.endsWith(",") ? line.slice(0, -1) : line);
-    if (event) yield event;
+    const event: unknown = resultOr(() => JSON.parse(line.replace(/,$/, "")), undefined);
+    if (isObject(event)) yield event;
     else isTruncated = true;
   }
-}
-
-function parse(line: string): Values | undefined {
-  const value: unknown = resultOr(() => JSON.parse(line), undefined);
-  return isObject(value) ? value : undefined;
 }
 
 function* linesOf(path: string): Generator<string, void> {
@@ -211,14 +206,9 @@ async function openRunTrace(named: string): Promise<TraceReader> {
   const { path, record } = await readRun(named), file = join(path, RUN_FILES.timeline);
   const steps = () => readTimeline(file).map(({ record }) => record).filter(isStep);
   const [first] = steps().take(1);
+  const isTraced = record && first && first.traces.length % record.plan.replicas === 0;
   const must = "its run must have --trace or --dashboard";
-  ensure(
-    record && first && first.traces.length % record.plan.replicas === 0,
-    `sum up ${quoted(path)}`,
-    must,
-    "no steps",
-    RangeError,
-  );
+  ensure(isTraced, `sum up ${quoted(path)}`, must, "no steps", RangeError);
   const { model, plan: { schedule, runtime, replicas } } = record, workers = first.traces.length;
   return {
     head: { model, schedule, runtime, replicas, workers, began: 0 },

@@ -366,11 +366,8 @@ const shareOf = (value: unknown): number =>
 /** Sizes that a checkpoint must have. */
 const DECODER_SIZES = ["layers", "hidden", "heads", "seq", "vocab"];
 
-/** Sizes that it may have. */
-const OPTIONAL_SIZES: Readonly<Record<string, readonly string[]>> = {
-  gpt2: ["headSlices"],
-  llama: ["keyValueHeads", "intermediate", "ropeTheta", "normEpsilon"],
-};
+/** Sizes that it may have: of a GPT, and of a Llama. */
+const OPTIONAL_SIZES = ["headSlices", "keyValueHeads", "intermediate", "ropeTheta", "normEpsilon"];
 
 /** Sizes that may have a fraction. */
 const NUMBERS = ["ropeTheta", "normEpsilon"];
@@ -386,7 +383,7 @@ function configOf(
   format: DecoderFormat,
 ): DecoderConfig {
   const { path, config, state, shapes } = checkpoint, lora = loraOf(checkpoint);
-  const more = OPTIONAL_SIZES[format.architecture]!.filter((name) => config[name] !== undefined);
+  const more = OPTIONAL_SIZES.filter((name) => config[name] !== undefined);
   const { tie = false } = config, names = [...DECODER_SIZES, ...more];
   const sizes = sizesOf(doing, { path, config }, names);
   const isRight = typeof tie === "boolean", must = "its tie must be true or false";

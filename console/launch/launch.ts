@@ -22,6 +22,7 @@ import {
   type Liveness,
 } from "../../actors/transports/mpi/launch_watch.ts";
 import type { CommandContext } from "../command.ts";
+import { refusal, resultOr } from "../../kernels/internal.ts";
 import { answersItself, rawArguments } from "../parse.ts";
 import { linesOf, print, printError, quotedForShell, writeAll, writeOutput } from "../terminal.ts";
 import { TRAIN_SYNTAX } from "../train/flags.ts";
@@ -140,13 +141,8 @@ async function runJob(options: JobOptions) {
     detached: true,
   }).spawn();
   const input = child.stdin.getWriter();
-  const kill = (how: Deno.Signal) => {
-    try {
-      child.kill(how);
-    } catch {
-      // The process has just ended.
-    }
-  };
+  // The process may have just ended.
+  const kill = (how: Deno.Signal) => resultOr(() => child.kill(how), undefined);
   const killAtOnce = () => kill("SIGKILL");
   globalThis.addEventListener("unload", killAtOnce);
   let killing: ReturnType<typeof setTimeout> | undefined;
@@ -282,12 +278,11 @@ export async function relaunch(job: Relaunch): Promise<number> {
 }
 
 /** Returns the error if no rank started, for example on an unknown host. Another try would fail too. */
-const neverBegan = ({ code, stalled }: JobEnd) =>
-  new Error(
-    `Cannot launch: the launcher must start the ranks, received ${
-      stalled ?? `its exit code ${code}`
-    } before any of them started; its output is above`,
-  );
+function neverBegan({ code, stalled }: JobEnd): Error {
+  const received = `${stalled ?? `its exit code ${code}`} before any of them started`;
+  const must = "the launcher must start the ranks";
+  return refusal("launch", must, `${received}; its output is above`, Error);
+}
 
 /** Describes the end of a try in a sentence. */
 function describeEnd({ code, death, stalled, ranks }: JobEnd): string {

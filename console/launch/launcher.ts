@@ -203,15 +203,11 @@ export interface CommandLine {
   readonly words: readonly string[];
 }
 
-/** Ranks to start. */
-interface RankCommand {
+/** Ranks to start, and their hosts; none if all ranks run on this host. */
+interface RankCommand extends ReturnType<typeof placeRanks> {
   /** Command of each rank. */
   readonly command: readonly string[];
   readonly ranks: number;
-  /** The hosts of the ranks; empty if all ranks run on this host. */
-  readonly hosts: readonly Host[];
-  /** True if a host gets more ranks than slots. */
-  readonly isTooMany: boolean;
   readonly interface: string | undefined;
   readonly remoteShell: string | undefined;
 }

@@ -202,8 +202,7 @@ const measuredIn = (runs: readonly LossCurves[]): readonly [string, string] => {
 
 /** Returns an axis with round ends around values. */
 function axisOf(values: readonly number[], pixels: number, most: number, stepMin = 0) {
-  const low = values.reduce((a, b) => Math.min(a, b)),
-    high = values.reduce((a, b) => Math.max(a, b));
+  const [low, high] = rangeOf(values);
   const step = Math.max(stepMin, tickStep(high - low, most));
   const from = Math.floor(low / step), to = Math.max(from + 1, Math.ceil(high / step));
   return {
@@ -262,7 +261,8 @@ const MARKS = ["·o", "+x", "*#", "~=", ":%", "^@", "!?", "-&"] as const;
  */
 export function textChart(runs: readonly LossCurves[], columns: number): string[] {
   const curves = curvesOf(runs), all = curves.flatMap(({ points }) => points);
-  const [low, high] = rangeOf(all, "loss"), [first, last] = rangeOf(all, "step");
+  const [low, high] = rangeOf(all.map(({ loss }) => loss));
+  const [first, last] = rangeOf(all.map(({ step }) => step));
   const labels = Array.from(
     { length: ROWS },
     (_, row) =>
@@ -297,9 +297,9 @@ export function textChart(runs: readonly LossCurves[], columns: number): string[
   ];
 }
 
-function rangeOf(points: readonly LossPoint[], of: keyof LossPoint): [number, number] {
+function rangeOf(values: readonly number[]): [low: number, high: number] {
   let low = Infinity, high = -Infinity;
-  for (const { [of]: value } of points) [low, high] = [Math.min(low, value), Math.max(high, value)];
+  for (const value of values) [low, high] = [Math.min(low, value), Math.max(high, value)];
   return [low, high];
 }
 

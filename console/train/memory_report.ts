@@ -10,20 +10,14 @@ import type {
   RunMemory,
   WorkerMemory,
 } from "../../actors/options/train_events.ts";
+import { unlessMissing } from "../../actors/checkpoints/lock.ts";
 import { actorBytes, totalMemory } from "../../actors/run/memory.ts";
 import type { StageMemory } from "../../kernels/mod.ts";
 import { totalBytes } from "../../kernels/internal.ts";
 import { formatTable } from "../../schedules/pictures/grid.ts";
 
-/** Resident memory of one process. */
-interface ProcessMemory {
-  /** Process id. */
-  readonly pid: number;
-  /** Resident bytes now, or when last seen if the process has ended. */
-  readonly rssBytes: number;
-  /** Peak of the resident bytes. */
-  readonly peakRssBytes: number;
-}
+/** Resident memory of one process, when last seen if it has ended. */
+type ProcessMemory = ReturnType<typeof statusOf>[number];
 
 /** Resident memory of a run. */
 type ResidentMemory = ReturnType<ReturnType<typeof watchResident>["look"]>;
@@ -74,7 +68,7 @@ const totalOf = (processes: readonly ProcessMemory[]) =>
 export const residentBytes = (root: number): number => totalOf(processesFrom(root));
 
 /** Reads the memory of a process from Linux; empty if the process has ended. */
-function statusOf(pid: number): ProcessMemory[] {
+function statusOf(pid: number) {
   const status = read(`/proc/${pid}/status`);
   const bytesOf = (name: string) => 1024 * Number(status.match(`${name}:\\s*(\\d+) kB`)?.[1] ?? 0);
   const rssBytes = bytesOf("VmRSS");
@@ -82,16 +76,10 @@ function statusOf(pid: number): ProcessMemory[] {
 }
 
 /** Returns the child processes of all threads of a process. */
-function childrenOf(pid: number): number[] {
-  try {
-    return [...Deno.readDirSync(`/proc/${pid}/task`)].flatMap(({ name }) =>
-      read(`/proc/${pid}/task/${name}/children`).split(" ").filter(Boolean).map(Number)
-    );
-  } catch (error) {
-    if (error instanceof Deno.errors.NotFound) return [];
-    throw error;
-  }
-}
+const childrenOf = (pid: number): number[] =>
+  unlessMissing(() => [...Deno.readDirSync(`/proc/${pid}/task`)], []).flatMap(({ name }) =>
+    read(`/proc/${pid}/task/${name}/children`).split(" ").filter(Boolean).map(Number)
+  );
 
 /** Reads a system file; empty if it no longer exists. */
 function read(path: string): string {
@@ -129,10 +117,9 @@ function memoryLines(
   const workers = used ? used.length : planned.length;
   return Array.from({ length: workers }, (_, worker) => {
     const plan = planned[worker % planned.length]!, held = used?.[worker];
-    const { device, host } = held ?? plan;
+    const { device, host } = held ?? plan, { isBound } = plan;
     const usedBytes = held ? totalMemory([held]) : null;
     const beside = run.workers[worker % run.workers.length];
-    const { isBound } = plan;
     return { worker, device, host, plannedBytes: totalMemory([plan]), isBound, usedBytes, beside };
   });
 }
@@ -183,11 +170,9 @@ function besideTable(lines: MemoryLines, run: RunMemory): string[] {
 /** Formats the resident memory, and explains its difference from the plan. */
 function residentLines({ totalBytes }: RunMemory, seen: ResidentMemory): string[] {
   const { rssBytes, peakRssBytes, processes } = seen;
-  const ratio = (peakRssBytes / totalBytes).toFixed(2);
+  const ratio = (peakRssBytes / totalBytes).toFixed(2), peak = cell(peakRssBytes);
   return [
-    `resident (RSS): at most ${cell(peakRssBytes)} MiB, ${ratio} times the plan; ${
-      cell(rssBytes)
-    } MiB now`,
+    `resident (RSS): at most ${peak} MiB, ${ratio} times the plan; ${cell(rssBytes)} MiB now`,
     ...processes.length > 1
       ? processes.map((one) =>
         `  process ${one.pid}: at most ${cell(one.peakRssBytes)} MiB, at last ${cell(one.rssBytes)}`

@@ -9,7 +9,7 @@ import { createHash } from "node:crypto";
 import { basename } from "node:path";
 import type { Checkpoint } from "../../actors/checkpoints/format.ts";
 import type { TensorSource } from "../../actors/checkpoints/tensors.ts";
-import { readTensor } from "../../actors/checkpoints/tensors.ts";
+import { readTensors } from "../../actors/checkpoints/tensors.ts";
 import { suggest } from "../../actors/options/option.ts";
 import {
   type Batch,
@@ -225,9 +225,5 @@ export function trainedOnnx(
   const file = readOnnxFile(path), received = `${quoted(path)} with ${file.integrity}`;
   const hashed = `${must}, with hash ${quoted(integrity)}`;
   ensure(file.integrity === integrity, cannot, hashed, received, RangeError);
-  return () =>
-    onnxWithWeights(
-      file.content,
-      new Map([...weights].map(([name, source]) => [name, readTensor(source)])),
-    );
+  return () => onnxWithWeights(file.content, readTensors(weights));
 }

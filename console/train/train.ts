@@ -159,9 +159,11 @@ async function trainAsAsked(
   using made = new DisposableStack();
   const place = await placeOf(request, parts.model.value.name, made);
   const facts = factsOf(request, parts);
-  using report = flags.json
-    ? jsonReport(flags.memory, keptComponents(parts))
-    : consoleReport(flags.steps, task.unit, flags.memory);
+  using memory = flags.memory ? openMemoryReport() : undefined;
+  using progress = openProgress(flags.steps, task.unit);
+  const report = flags.json
+    ? jsonReport(memory, keptComponents(parts))
+    : consoleReport(flags.steps, progress, memory);
   using trace = traceOf(flags), log = openEventLog(flags, place?.directory, printError);
   await using dashboard = flags.dashboard
     ? new (await import("../dashboard/follow.ts")).RunDashboard({ request, facts, place })
@@ -293,18 +295,19 @@ function refuseWithoutEvaluations(flags: TrainFlags, data: string | undefined): 
   ensure(flag === undefined, `use --${flag}`, how);
 }
 
-/** Prints the events of a run. Disposing restores the terminal. */
-export type Report = ((event: TrainEvent) => void) & Disposable;
+/** Prints the events of a run. */
+type Report = (event: TrainEvent) => void;
+
+type MemoryReport = ReturnType<typeof openMemoryReport> | undefined;
 
 /**
  * Returns a report that prints one JSON object per line to standard output, and nothing else.
  *
- * @param withMemory Prints the memory of each worker in a last line.
+ * @param memory prints the memory of each worker in a last line.
  * @param parts Records of the user's modules, for the last line.
  */
-function jsonReport(withMemory = false, parts: KeptComponents = {}): Report {
-  const memory = withMemory ? openMemoryReport() : undefined;
-  return disposable((event) => {
+function jsonReport(memory: MemoryReport, parts: KeptComponents): Report {
+  return (event) => {
     switch (event.type) {
       case "plan":
         return void memory?.begin(event.plan);
@@ -329,7 +332,7 @@ function jsonReport(withMemory = false, parts: KeptComponents = {}): Report {
         return printDone(event, parts);
       }
     }
-  }, () => memory?.[Symbol.dispose]());
+  };
 }
 
 /** Prints the result of a run as one JSON object. */
@@ -360,20 +363,18 @@ const UNSAID: readonly string[] = [
   "isStoppedEarly",
 ] satisfies (keyof EndEvent)[];
 
-const disposable = (report: (event: TrainEvent) => void, dispose = () => {}): Report =>
-  Object.assign(report, { [Symbol.dispose]: dispose });
-
 /**
  * Returns a report that prints text and the progress of the run, in a status line on a terminal.
  *
- * @param unit unit of the model's predictions.
- * @param withMemory whether to print tables of the planned and the used memory of each worker.
+ * @param memory prints tables of the planned and the used memory of each worker.
  */
-function consoleReport(steps: number, unit: Task["unit"], withMemory = false): Report {
-  const memory = withMemory ? openMemoryReport() : undefined;
-  const progress = openProgress(steps, unit);
+function consoleReport(
+  steps: number,
+  progress: ReturnType<typeof openProgress>,
+  memory: MemoryReport,
+): Report {
   let told: string | undefined, before: number | undefined; // steps of earlier starts
-  return disposable((event) => {
+  return (event) => {
     if (event.type === "step" || event.type === "skip") before ??= event.step - 1;
     switch (event.type) {
       case "plan":
@@ -408,10 +409,7 @@ function consoleReport(steps: number, unit: Task["unit"], withMemory = false): R
         return bestLines(event).forEach(print);
       }
     }
-  }, () => {
-    progress[Symbol.dispose]();
-    memory?.[Symbol.dispose]();
-  });
+  };
 }
 
 function evaluationLine(event: TrainEvent & { type: "evaluation" }): string {
@@ -425,12 +423,10 @@ function evaluationLine(event: TrainEvent & { type: "evaluation" }): string {
 /** Formats the best evaluation, its checkpoint, and whether training stopped early. */
 function bestLines({ best, isStoppedEarly }: EndEvent): string[] {
   if (!best) return [];
-  const { step, loss, checkpoint } = best;
+  const { step, loss, checkpoint } = best, place = checkpoint === null ? "" : `: ${checkpoint}`;
   return [
     ...isStoppedEarly ? [`ended early, because no evaluation after step ${step} was better`] : [],
-    `best held-out loss ${loss.toFixed(3)} after step ${step}${
-      checkpoint === null ? "" : `: ${checkpoint}`
-    }`,
+    `best held-out loss ${loss.toFixed(3)} after step ${step}${place}`,
   ];
 }
 
@@ -448,17 +444,14 @@ function planLines(plan: Plan): string[] {
   const { stages, replicas, parameters, trained } = plan;
   const copies = replicas > 1 ? `, ${replicas} replicas` : "";
   const part = trained < parameters ? ` (${trained.toLocaleString("en-US")} trained)` : "";
+  const depth = count(stages.length, "stage"), each = count(plan.microBatches, "micro-batch");
   return [
-    `${plan.model}: ${count(parameters, "parameter")}${part}, ${
-      count(stages.length, "stage")
-    }${copies}`,
+    `${plan.model}: ${count(parameters, "parameter")}${part}, ${depth}${copies}`,
     ...stages.map(({ stage, workers, layers, parameters, costShare }) =>
       `  stage ${stage} on worker ${workers.join(", ")}: ${layers.join(", ")}` +
       ` (${count(parameters, "parameter")}, ${(100 * costShare).toFixed(0)} % of the work)`
     ),
-    `schedule ${plan.schedule}, ${
-      count(plan.microBatches, "micro-batch")
-    } a step, device ${plan.device}, runtime ${plan.runtime}`,
+    `schedule ${plan.schedule}, ${each} a step, device ${plan.device}, runtime ${plan.runtime}`,
     coresLine(plan.share),
   ];
 }

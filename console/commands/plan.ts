@@ -58,11 +58,7 @@ export const planCommand: Command = defineCommand({
     ensure(flags.profile !== undefined, "plan", must, received);
     const profile = readProfile(flags.profile);
     const model = await plannedModel(args, profile, flags.profile);
-    const shown = (
-      facts: PlanFacts,
-      plan: RunPlan,
-      after: readonly RemainingRun[] = [],
-    ): string => {
+    const shown = (facts: PlanFacts, plan: RunPlan, after: readonly RemainingRun[] = []) => {
       if (flags.emit) return emitted(plan, facts, rank);
       if (flags.json || flags.format === "json") {
         return JSON.stringify({ ...planRecord(facts, plan), ...lossRecords(after) });

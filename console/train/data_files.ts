@@ -165,18 +165,17 @@ export function keptStarts(config: Checkpoint["config"]): KeptStarts {
   );
 }
 
-/** Source of the records of a run's files: a checkpoint, or only its config. */
-export type Remembering = Pick<Checkpoint, "path" | "config">;
-
-/** The action on a recorded run, for error messages. */
-export type Doing = "resume from" | "repeat the run of";
+/** The earlier run, by its checkpoint or only its config, and what is done with it. */
+interface EarlierRun extends Pick<Checkpoint, "path" | "config"> {
+  readonly doing: "resume from" | "repeat the run of";
+}
 
 /**
  * Returns the records of the files of a checkpoint's run. Troupe 0.1 kept data paths in the flags.
  *
  * @throws {TypeError} when a record is not a path and a hash.
  */
-function keptFiles({ path, config }: Remembering, doing: Doing): Map<DataFileFlag, KeptFile> {
+function keptFiles({ path, config, doing }: EarlierRun): Map<DataFileFlag, KeptFile> {
   const files = config.files ?? {}, flags = config.flags ?? {};
   const kept = new Map<DataFileFlag, KeptFile>();
   for (const flag of FLAGS) {
@@ -202,15 +201,14 @@ function keptFiles({ path, config }: Remembering, doing: Doing): Map<DataFileFla
  * @throws {RangeError} when a file differs.
  */
 export function checkSameFiles(
-  before: Remembering,
-  doing: Doing,
+  before: EarlierRun,
   given: GivenTrainFlags,
   files: DataFiles,
   args: readonly string[],
   announce: (line: string) => void,
 ): void {
-  const cannot = `${doing} ${before.path}`;
-  for (const [flag, { path, sha256 }] of keptFiles(before, doing)) {
+  const { doing } = before, cannot = `${doing} ${before.path}`;
+  for (const [flag, { path, sha256 }] of keptFiles(before)) {
     const file = files[flag];
     if (!file && flag === "schedule-file" && given.schedule !== undefined) continue;
     if (!file) throw unnamed(cannot, flag, path, args);
@@ -259,9 +257,6 @@ function withoutData(args: readonly string[]): string[] {
 
 /** Quotes a word for a shell, without control characters. */
 export const shellWord = (word: string): string => quotedForShell(inOneLine(word));
-
-/** The earlier run that is resumed or repeated. */
-type EarlierRun = Remembering & { readonly doing: Doing };
 
 /**
  * Reads the tokenizer file of a run, unless a flag or checkpoint names a built-in tokenizer.

@@ -254,7 +254,7 @@ export async function readTrainFlags(typed: readonly string[], chosen?: Schedule
   const tokenizer = typeof found === "object" ? found : undefined;
   const named = { ...given, ...tokenizer && { tokenizer: TOKENIZER_FILE } };
   if (checkpoint) checkResumable(checkpoint, inherited, named, asked.steps);
-  if (before) checkSameFiles(before, before.doing, given, files, typed, tell);
+  if (before) checkSameFiles(before, given, files, typed, tell);
   if (checkpoint) tellNotInherited(checkpoint, tell);
   else if (asked.weights !== undefined) checkWeights(asked.weights);
   const { workers, "micro-batches": microBatches, replicas } = asked;

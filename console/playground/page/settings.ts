@@ -43,13 +43,7 @@ export const SHARED = {
   seed: whole("Seed", 0, 99, 0, "seed of these factors"),
 } as const satisfies Readonly<Record<string, NumberField>>;
 
-const option = (
-  label: string,
-  most: number,
-  help: string,
-  step = 1,
-  least = step,
-): NumberField => ({
+const option = (label: string, most: number, help: string, step = 1, least = step) => ({
   ...{ label, least, most, step, help },
 });
 

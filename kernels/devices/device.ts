@@ -12,15 +12,6 @@
 /** Element types of tensors on a device. */
 export type DType = "f32" | "f16" | "i32" | "i64" | "bool";
 
-/** Bytes of one element of each {@linkcode DType}. */
-export const DTYPE_BYTES: Readonly<Record<DType, number>> = {
-  f32: 4,
-  f16: 2,
-  i32: 4,
-  i64: 8,
-  bool: 1,
-};
-
 /** The arrays that hold the elements of each type on the host. */
 export const HOST_ARRAYS = {
   f32: Float32Array,
@@ -29,6 +20,11 @@ export const HOST_ARRAYS = {
   i64: BigInt64Array,
   bool: Uint8Array,
 } as const;
+
+/** Bytes of one element of each {@linkcode DType}. */
+export const DTYPE_BYTES = Object.fromEntries(
+  Object.entries(HOST_ARRAYS).map(([dtype, { BYTES_PER_ELEMENT }]) => [dtype, BYTES_PER_ELEMENT]),
+) as Readonly<Record<DType, number>>;
 
 /** Host arrays that tensors are written from and read into. */
 export type HostArray = Float32Array | Float16Array | Int32Array | BigInt64Array | Uint8Array;
@@ -145,3 +141,6 @@ export interface Device {
   /** Frees everything. Using the device afterwards throws. */
   close(): void;
 }
+
+/** Allocates memory: a device, or a counter of bytes. */
+export type Allocator = Pick<Device, "alloc" | "view" | "hasFreeViews">;

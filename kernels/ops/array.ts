@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { DType, HostArray } from "../devices/device.ts";
+import { type DType, HOST_ARRAYS, type HostArray } from "../devices/device.ts";
 import { elementCount, type Ints } from "../graph/shapes.ts";
 import type { Settings, ValueType } from "../graph/value.ts";
 import { asHostArray } from "../devices/tensor_memory.ts";
@@ -17,13 +17,7 @@ export interface NdArray extends ValueType {
   readonly values: Values;
 }
 
-const VALUES = {
-  f32: Float32Array,
-  f16: Float16Array,
-  i32: Int32Array,
-  i64: Float64Array,
-  bool: Uint8Array,
-} as const;
+const VALUES = { ...HOST_ARRAYS, i64: Float64Array } as const;
 
 /** Creates an array of zeros, or of numbers that are rounded once from f64. */
 export function ndArray({ dtype, shape }: ValueType, numbers?: ArrayLike<number>): NdArray {

@@ -14,7 +14,8 @@ import type { Handle } from "../cpu/ort_library.ts";
 import { type CopiedBytes, DTYPE_BYTES } from "../device.ts";
 import { resultOr } from "../../errors.ts";
 import { ONNX_DTYPE } from "../../graph/value.ts";
-import { type BlockStore, mebibytes } from "../tensor_memory.ts";
+import type { BlockStore } from "../engine.ts";
+import { mebibytes } from "../tensor_memory.ts";
 import { assertOnlyAdapter, negation, seeingAdapter } from "./adapters.ts";
 import {
   assertFits,

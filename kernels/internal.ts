@@ -127,7 +127,6 @@ export {
 export {
   type AdafactorOptions,
   AVERAGE,
-  checkStageOptions,
   completeOptimizer,
   groupOf,
   momentsOf,
@@ -136,6 +135,6 @@ export {
 export { type Bucket, BUCKET_SIZE, flatLength, type FlatRange } from "./stage/parameters.ts";
 export { openPool, type SlotPool } from "./stage/pool.ts";
 export { compileStage, type ForwardResult, openStage, planLibrary, Stage } from "./stage/stage.ts";
-export { type StageState, withAliases } from "./stage/state.ts";
+export { checkStageOptions, type StageState, withAliases } from "./stage/state.ts";
 export { describeOnnx, type OnnxDescription } from "./onnx/import_model.ts";
 export { layoutSafetensors } from "./data/safetensors.ts";

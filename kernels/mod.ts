@@ -214,5 +214,5 @@ export type { ActivationOptions } from "./stage/activations.ts";
 export type { DeviceBytes } from "./stage/memory.ts";
 export type { KeyedArrays } from "./devices/device.ts";
 export type { OptimizerOptions } from "./stage/options.ts";
-export type { SumOptions } from "./stage/gradients.ts";
+export type { SumOptions } from "./stage/options.ts";
 export type { ValueArray } from "./devices/device.ts";

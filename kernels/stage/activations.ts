@@ -30,6 +30,7 @@ import {
   valuePorts,
 } from "../compile/programs.ts";
 import {
+  type Allocator,
   type Device,
   type DType,
   DTYPE_BYTES,
@@ -42,7 +43,6 @@ import { checkPositive } from "../errors.ts";
 import { elementCount } from "../graph/shapes.ts";
 import type { Layer, TensorSpec } from "../layers/layer.ts";
 import { storageDtype } from "../precision.ts";
-import type { Allocator } from "./parameters.ts";
 import { allocatorOf, sizesOf } from "./pool.ts";
 
 /**

@@ -8,16 +8,16 @@
  * @module
  */
 
-import type { Device, DType, Kernel, MessageArray, Run } from "../devices/device.ts";
+import type { Allocator, Device, DType, Kernel, MessageArray, Run } from "../devices/device.ts";
 import { assertInput } from "../errors.ts";
 import { Graph } from "../ops/graph.ts";
 import { elementCount } from "../graph/shapes.ts";
 import type { Value } from "../graph/value.ts";
 import { encodeGraph } from "../onnx/encode.ts";
 import { F16_MAX, F32_MAX } from "../precision.ts";
+import type { SumOptions } from "./options.ts";
 import {
   allocateFlat,
-  type Allocator,
   BUCKET_SIZE,
   cutRange,
   type FlatPart,
@@ -158,11 +158,11 @@ async function bindNorms(
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { openReference } from "@troupe/troupe/kernels";
+ * import { openReference, SGD_DEFAULTS } from "@troupe/troupe/kernels";
  * import { createParameters } from "./parameters.ts";
  *
- * const device = await openReference();
- * const store = createParameters(device, [{ name: "b", shape: [2] }], { moments: 1 });
+ * const device = await openReference(), settings = { optimizer: SGD_DEFAULTS };
+ * const store = createParameters(device, [{ name: "b", shape: [2] }], settings);
  * const { squares, areSafe } = await openGradientNorms(device, store);
  * device.write(store.parameters[0]!.gradient, Float32Array.of(3, 4));
  * assert.deepEqual(await squares(), new Map([["b", 25]]));
@@ -212,14 +212,6 @@ export const F32_SQUARES_MAX = F32_MAX / 2;
 
 /** Largest error of an addition of FP16 numbers: half of the largest spacing. */
 const F16_ROUNDING = 16;
-
-/** Options of the memory for adding on a device with separate memory. */
-export interface SumOptions {
-  /** Number of gradients that are added, including the stage's own. Default 1. */
-  readonly addends?: number;
-  /** True if this device computes the copies of the stage one after the other, and adds them. */
-  readonly collects?: boolean;
-}
 
 /** Allocates the memory for adding; undefined where the host adds. */
 export function allocateSums(

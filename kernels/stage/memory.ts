@@ -19,7 +19,7 @@
  */
 
 import { layersOf, slicesOf, type StageProgram } from "../compile/programs.ts";
-import { DTYPE_BYTES, type Tensor } from "../devices/device.ts";
+import { type Allocator, DTYPE_BYTES, type Tensor } from "../devices/device.ts";
 import { elementCount } from "../graph/shapes.ts";
 import { storageDtype } from "../precision.ts";
 import {
@@ -31,10 +31,10 @@ import {
   checkInterval,
   type MemoryParts,
 } from "./activations.ts";
-import { checkStageOptions, type StageOptions } from "./options.ts";
-import { type Allocator, type FlatState, tensorsOf } from "./parameters.ts";
+import type { StageOptions } from "./options.ts";
+import { type FlatState, tensorsOf } from "./parameters.ts";
 import { describer, divideSizes, type PerSlice, type Sizes, sizesOf } from "./pool.ts";
-import { allocateResident, type Resident } from "./state.ts";
+import { allocateResident, checkStageOptions, type Resident } from "./state.ts";
 
 /** Bytes of a stage on its device. */
 export interface DeviceBytes {

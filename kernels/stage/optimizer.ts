@@ -271,14 +271,14 @@ export type OptimizerMemory = ReturnType<typeof allocateOptimizer>;
  * @example One step of SGD
  * ```ts
  * import assert from "node:assert/strict";
- * import { openReference } from "@troupe/troupe/kernels";
+ * import { openReference, SGD_DEFAULTS } from "@troupe/troupe/kernels";
  * import { createParameters } from "./parameters.ts";
  *
- * const device = await openReference();
- * const store = createParameters(device, [{ name: "b", shape: [16] }], { moments: 1 });
+ * const device = await openReference(), settings = { optimizer: SGD_DEFAULTS };
+ * const store = createParameters(device, [{ name: "b", shape: [16] }], settings);
  * const { weights: [weights], gradient } = store.parameters[0]!;
  * device.write(gradient, new Float32Array(16).fill(2));
- * const optimizer = await openOptimizer(device, store, { kind: "sgd", momentum: 0, weightDecay: 0 });
+ * const optimizer = await openOptimizer(device, store, SGD_DEFAULTS);
  * optimizer.begin(1, 0.5, 1);
  * await optimizer.stepBucket(0);
  * assert.equal((await device.read<Float32Array>(weights!))[0], -1);

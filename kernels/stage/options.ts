@@ -4,13 +4,9 @@
  * @module
  */
 
-import { layersOf, parametersOf, precisionOf, type StageProgram } from "../compile/programs.ts";
-import { assertInput, checkPositive } from "../errors.ts";
 import type { Ints } from "../graph/shapes.ts";
 import type { Precision } from "../precision.ts";
-import { type ActivationOptions, checkInterval } from "./activations.ts";
-import type { SumOptions } from "./gradients.ts";
-import { flatLength } from "./parameters.ts";
+import type { ActivationOptions } from "./activations.ts";
 
 /** Schedules of the learning rate after the warm-up. */
 export const LEARNING_RATE_SCHEDULES = ["constant", "linear", "cosine", "one-cycle"] as const;
@@ -229,6 +225,14 @@ export function groupOf({ groups = [] }: OptimizerOptions, name: string): number
   return index < 0 ? undefined : index;
 }
 
+/** Options of the memory for adding on a device with separate memory. */
+export interface SumOptions {
+  /** Number of gradients that are added, including the stage's own. Default 1. */
+  readonly addends?: number;
+  /** True if this device computes the copies of the stage one after the other, and adds them. */
+  readonly collects?: boolean;
+}
+
 /** Options of a stage on a device. */
 export interface StageOptions extends ActivationOptions, SumOptions {
   /** The optimizer and its settings. */
@@ -245,35 +249,4 @@ export interface StageOptions extends ActivationOptions, SumOptions {
   readonly versions?: number;
   /** True if forwards can use the average of the weights, `ema` of the optimizer. */
   readonly average?: boolean;
-}
-
-/**
- * Checks options against a stage.
- *
- * @throws {RangeError} when the bucket or the recompute interval is not a positive integer, or the
- * bucket is larger than a trained stage.
- * @throws {TypeError} when the precision is not that of the program.
- *
- * @example
- * ```ts
- * import assert from "node:assert/strict";
- * import { ADAMW_DEFAULTS, compileModel, mlp } from "@troupe/troupe/kernels";
- *
- * const stage = compileModel(mlp({ inputs: 16, hidden: 32, layers: 1, classes: 4 }, 1), "none");
- * const options = { optimizer: ADAMW_DEFAULTS, backward: "whole", precision: "fp16" } as const;
- * assert.throws(() => checkStageOptions(stage, options), /that of its program, fp32, received fp16/);
- * ```
- */
-export function checkStageOptions(program: StageProgram, options: StageOptions): void {
-  checkInterval(options.recomputeInterval);
-  const layers = layersOf(program), compiled = precisionOf(layers);
-  const { precision = compiled, bucketSize } = options;
-  const must = `precision must be that of its program, ${compiled}`;
-  assertInput(precision === compiled, "open stage", must, precision, TypeError);
-  if (bucketSize === undefined) return;
-  checkPositive("open stage", { bucketSize });
-  const trained = parametersOf(layers).filter(({ frozen }) => !frozen);
-  const elements = flatLength(trained), fits = trained.length === 0 || bucketSize <= elements;
-  const most = `bucketSize must be at most ${elements}, the elements of the stage`;
-  assertInput(fits, "open stage", most, bucketSize);
 }

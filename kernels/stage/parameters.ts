@@ -15,13 +15,18 @@
  * @module
  */
 
-import type { Device, DType, HostArray, Tensor } from "../devices/device.ts";
+import type { Allocator, Device, DType, HostArray, Tensor } from "../devices/device.ts";
 import { elementCount } from "../graph/shapes.ts";
 import type { ParameterSpec } from "../layers/layer.ts";
-import { type Precision, storageDtype } from "../precision.ts";
-
-/** Allocates memory: a device, or a counter of bytes. */
-export type Allocator = Pick<Device, "alloc" | "view" | "hasFreeViews">;
+import { storageDtype } from "../precision.ts";
+import type { ActivationOptions } from "./activations.ts";
+import {
+  groupOf,
+  momentsOf,
+  type OptimizerOptions,
+  type StageOptions,
+  stateCount,
+} from "./options.ts";
 
 /** A range of a flat array, in elements. */
 export interface FlatRange {
@@ -158,27 +163,6 @@ interface WholeParameter {
 /** Full names and shapes of parameters. */
 export type NamedShapes = readonly Pick<ParameterSpec, "name" | "shape">[];
 
-/** Options of a stage's parameters. */
-interface StoreOptions {
-  /**
-   * Number of moments of the optimizer, AdamW 2, SGD with momentum 1; or the shape of each moment of a
-   * parameter, which is then stepped as a whole.
-   */
-  readonly moments: number | ((shape: readonly number[]) => (readonly number[] | undefined)[]);
-  /** Elements of a bucket. Default {@linkcode BUCKET_SIZE}. */
-  readonly bucketSize?: number;
-  /** Storage of weights and gradients. Default fp32. */
-  readonly precision?: Precision;
-  /** True if master and moments are on the host. */
-  readonly offload?: boolean;
-  /** Versions of the weights. Default 1. */
-  readonly versions?: number;
-  /** True to allocate averages of the weights. */
-  readonly average?: boolean | undefined;
-  /** Returns the group of a parameter and whether its weights decay. Default: by dimensions. */
-  readonly place?: (spec: NamedShapes[number]) => Omit<Bucket, keyof FlatRange>;
-}
-
 /** Default number of elements of a bucket: the fastest piece for AdamW on a CPU. */
 export const BUCKET_SIZE = 65_536;
 
@@ -209,13 +193,13 @@ export function flatLength(specs: readonly { shape: readonly number[] }[]): numb
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { openReference } from "@troupe/troupe/kernels";
+ * import { ADAMW_DEFAULTS, openReference } from "@troupe/troupe/kernels";
  *
  * const device = await openReference();
  * const { buckets } = createParameters(
  *   device,
  *   [{ name: "w", shape: [8, 10] }, { name: "b", shape: [10] }],
- *   { moments: 2, bucketSize: 64 },
+ *   { optimizer: ADAMW_DEFAULTS, bucketSize: 64 },
  * );
  * assert.deepEqual(
  *   buckets.map(({ offset, length, isDecayed }) => [offset, length, isDecayed]),
@@ -224,9 +208,13 @@ export function flatLength(specs: readonly { shape: readonly number[] }[]): numb
  * device.close();
  * ```
  */
-export function createParameters(device: Allocator, specs: NamedShapes, options: StoreOptions) {
-  const { bucketSize = BUCKET_SIZE, precision = "fp32", offload = false } = options;
-  const sections = sectionsOf(specs, options.place), total = flatLength(specs);
+export function createParameters(
+  device: Allocator,
+  specs: NamedShapes,
+  options: Omit<StageOptions, keyof ActivationOptions>,
+) {
+  const { optimizer, bucketSize = BUCKET_SIZE, precision = "fp32", offload = false } = options;
+  const sections = sectionsOf(specs, optimizer), total = flatLength(specs);
   const places = placesOf(sections.flatMap((section) => section.specs));
   const ranges = device.hasFreeViews ? [{ offset: 0, length: total }] : places;
   const dtype = storageDtype(precision), allocate = () => allocateFlat(device, dtype, ranges);
@@ -235,10 +223,8 @@ export function createParameters(device: Allocator, specs: NamedShapes, options:
   const gradients = allocate();
   const state = (of: readonly FlatRange[] = ranges): FlatState =>
     offload ? hostState(lengthOf(of)) : allocateFlat(device, "f32", of);
-  const wholes = typeof options.moments === "number"
-    ? undefined
-    : wholeParameters(places, options.moments);
-  const isWhole = wholes !== undefined;
+  const isWhole = optimizer.kind === "adafactor";
+  const wholes = isWhole ? wholeParameters(places, optimizer) : undefined;
   const bucketsOf = isWhole || !device.hasFreeViews ? groupBuckets(places, isWhole) : cutRange;
   const momentStates = wholes?.states.map((all) => {
     const own = all.filter(({ length }) => length > 0);
@@ -276,7 +262,7 @@ export function createParameters(device: Allocator, specs: NamedShapes, options:
     /** FP32 weights, if the stored ones are FP16. */
     ...precision === "fp16" && { master: state() },
     /** All moments of the optimizer. */
-    moments: momentStates ?? Array.from({ length: options.moments as number }, () => state()),
+    moments: momentStates ?? Array.from({ length: stateCount(optimizer) }, () => state()),
   };
 }
 
@@ -288,13 +274,14 @@ const lengthOf = (ranges: readonly FlatRange[]): number =>
   ranges.reduce((end, { offset, length }) => Math.max(end, offset + length), 0);
 
 /** Lays out the moments of parameters in states, for steps of whole parameters. */
-function wholeParameters(
-  places: ReturnType<typeof placesOf>,
-  shapesOf: Exclude<StoreOptions["moments"], number>,
-) {
-  const shapes = places.map(({ shape }) => shapesOf(shape)), count = shapes[0]?.length ?? 0;
+function wholeParameters(places: ReturnType<typeof placesOf>, optimizer: OptimizerOptions) {
+  const count = stateCount(optimizer);
+  const shapes = places.map(({ shape }) => {
+    const own = momentsOf(optimizer, shape);
+    return Array.from({ length: count }, (_, i) => own.find(({ index }) => index === i)?.shape);
+  });
   const states = Array.from(
-    { length: count },
+    { length: places.length && count },
     (_, i) => placesOf(places.map(({ name }, p) => ({ name, shape: shapes[p]![i] ?? [0] }))),
   );
   const parameters = new Map(
@@ -310,10 +297,12 @@ function wholeParameters(
 }
 
 /** Cuts parameters into sections with equal settings: by group, and those with decay first. */
-function sectionsOf(
-  specs: NamedShapes,
-  place: StoreOptions["place"] = ({ shape }) => ({ isDecayed: shape.length >= 2 }),
-) {
+function sectionsOf(specs: NamedShapes, optimizer: OptimizerOptions) {
+  const place = ({ name, shape }: NamedShapes[number]) => {
+    const group = groupOf(optimizer, name), own = optimizer.groups?.[group ?? -1];
+    const isDecayed = own?.weightDecay !== undefined || shape.length >= 2;
+    return { isDecayed, ...group !== undefined && { group } };
+  };
   const byKind = Map.groupBy(specs, (spec) => {
     const { group = -1, isDecayed } = place(spec);
     return 2 * group + (isDecayed ? 0 : 1);

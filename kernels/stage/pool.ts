@@ -10,9 +10,8 @@
  * @module
  */
 
-import type { Tensor } from "../devices/device.ts";
+import type { Allocator, Tensor } from "../devices/device.ts";
 import { elementCount } from "../graph/shapes.ts";
-import type { Allocator } from "./parameters.ts";
 
 /** Descriptions of tensors: only dtype and number of elements count. */
 export type Sizes = readonly Tensor[];

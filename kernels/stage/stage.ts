@@ -42,11 +42,12 @@ import { type GradientSums, openGradientNorms, openGradientSums } from "./gradie
 import { type BackwardKind, InFlight, parameterPorts, type StageLayer } from "./in_flight.ts";
 import { countMemory, planResident, type StageMemory } from "./memory.ts";
 import { openOptimizer, stepModel, stepShapes } from "./optimizer.ts";
-import { AVERAGE, checkStageOptions, momentsOf, type StageOptions } from "./options.ts";
+import { AVERAGE, momentsOf, type StageOptions } from "./options.ts";
 import { type Bucket, partOf, readFlat, tensorsOf, writeFlat } from "./parameters.ts";
 import type { SlotPool } from "./pool.ts";
 import {
   allocateResident,
+  checkStageOptions,
   findTensor,
   type FrozenWeights,
   openFrozen,
@@ -485,17 +486,13 @@ export async function openParts(
   const residents = Array.from({ length: count }, () => allocateResident(device, layers, options));
   const [{ lossScale, frozen: fixed, precision }] = residents as [Resident];
   const frozen = shared.frozen ?? openFrozen(device, fixed, precision);
-  const versionsOf = ({ store: { versions, average } }: Resident) =>
-    versions.length + (average ? 1 : 0);
+  const versions = (options.versions ?? 1) + (options.average ? 1 : 0);
   const inFlight = new InFlight(device, {
     ...program,
     slices,
     compiled,
-    parameters: residents.flatMap((one) =>
-      Array.from(
-        { length: versionsOf(one) },
-        (_, i) => parameterPorts(layers, one.store, frozen.tensors, i),
-      )
+    parameters: residents.flatMap(({ store }) =>
+      Array.from({ length: versions }, (_, i) => parameterPorts(layers, store, frozen.tensors, i))
     ),
     lossScale,
     pool: shared.pool,
@@ -511,7 +508,7 @@ export async function openParts(
     const counted = shared.frozen || i > 0 ? { frozen: [] } : {};
     const resident: Resident = { ...own, lossScale, ...counted };
     /** The first of its versions of the weights among those of all stages that share activations. */
-    const first = i * versionsOf(own);
+    const first = i * versions;
     const state = { device, resident, frozen, optimizer, norms, sums, inFlight, first, options };
     return { ...state, ...layout };
   };

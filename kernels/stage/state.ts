@@ -9,27 +9,32 @@
  * @module
  */
 
-import { type NamedProgram, parametersOf, precisionOf } from "../compile/programs.ts";
-import type { Device } from "../devices/device.ts";
-import { refusal } from "../errors.ts";
+import {
+  layersOf,
+  type NamedProgram,
+  parametersOf,
+  precisionOf,
+  type StageProgram,
+} from "../compile/programs.ts";
+import type { Allocator, Device } from "../devices/device.ts";
+import { assertInput, checkPositive, refusal } from "../errors.ts";
 import { elementCount } from "../graph/shapes.ts";
 import type { Tie } from "../layers/layer.ts";
 import { type Precision, storageDtype, toStorage } from "../precision.ts";
+import { checkInterval } from "./activations.ts";
 import { allocateNorms, allocateSums } from "./gradients.ts";
 import { allocateOptimizer } from "./optimizer.ts";
 import {
   AVERAGE,
-  groupOf,
   type Moment,
   MOMENTS,
   momentsOf,
   type OptimizerOptions,
   type StageOptions,
-  stateCount,
 } from "./options.ts";
 import {
-  type Allocator,
   createParameters,
+  flatLength,
   type FlatRange,
   type FlatState,
   type NamedShapes,
@@ -68,40 +73,55 @@ export function openFrozen(device: Device, specs: NamedShapes, precision: Precis
 /** Frozen weights on a device. */
 export type FrozenWeights = ReturnType<typeof openFrozen>;
 
+/**
+ * Checks options against a stage.
+ *
+ * @throws {RangeError} when the bucket or the recompute interval is not a positive integer, or the
+ * bucket is larger than a trained stage.
+ * @throws {TypeError} when the precision is not that of the program.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { ADAMW_DEFAULTS, compileModel, mlp } from "@troupe/troupe/kernels";
+ *
+ * const stage = compileModel(mlp({ inputs: 16, hidden: 32, layers: 1, classes: 4 }, 1), "none");
+ * const options = { optimizer: ADAMW_DEFAULTS, backward: "whole", precision: "fp16" } as const;
+ * assert.throws(() => checkStageOptions(stage, options), /that of its program, fp32, received fp16/);
+ * ```
+ */
+export function checkStageOptions(program: StageProgram, options: StageOptions): void {
+  checkInterval(options.recomputeInterval);
+  const layers = layersOf(program), compiled = precisionOf(layers);
+  const { precision = compiled, bucketSize } = options;
+  const must = `precision must be that of its program, ${compiled}`;
+  assertInput(precision === compiled, "open stage", must, precision, TypeError);
+  if (bucketSize === undefined) return;
+  checkPositive("open stage", { bucketSize });
+  const trained = parametersOf(layers).filter(({ frozen }) => !frozen);
+  const elements = flatLength(trained), fits = trained.length === 0 || bucketSize <= elements;
+  const most = `bucketSize must be at most ${elements}, the elements of the stage`;
+  assertInput(fits, "open stage", most, bucketSize);
+}
+
 /** Allocates the tensors of a stage except activations and frozen weights. */
 export function allocateResident(
   device: Allocator,
   layers: readonly NamedProgram[],
-  { optimizer, bucketSize, offload = false, versions = 1, average, ...adding }: StageOptions,
+  options: StageOptions,
 ) {
   const precision = precisionOf(layers), parameters = parametersOf(layers);
-  const store = createParameters(device, parameters.filter(({ frozen }) => !frozen), {
-    moments: optimizer.kind === "adafactor"
-      ? (shape) => {
-        const own = momentsOf(optimizer, shape), count = stateCount(optimizer);
-        return Array.from({ length: count }, (_, i) => own.find(({ index }) => index === i)?.shape);
-      }
-      : stateCount(optimizer),
-    precision,
-    offload,
-    versions,
-    average,
-    place({ name, shape }) {
-      const group = groupOf(optimizer, name), own = optimizer.groups?.[group ?? -1];
-      const isDecayed = own?.weightDecay !== undefined || shape.length >= 2;
-      return { isDecayed, ...group !== undefined && { group } };
-    },
-    ...bucketSize && { bucketSize },
-  });
+  const trained = parameters.filter(({ frozen }) => !frozen);
+  const store = createParameters(device, trained, { ...options, precision });
   return {
     precision,
     store,
     /** Full names and shapes of the weights that are not trained. */
     frozen: parameters.filter(({ frozen }) => frozen),
-    optimizer: allocateOptimizer(device, store, optimizer),
+    optimizer: allocateOptimizer(device, store, options.optimizer),
     norms: allocateNorms(device, store),
     /** Memory for adding gradients, where they are added on the device. */
-    sums: allocateSums(device, store, adding),
+    sums: allocateSums(device, store, options),
     lossScale: device.alloc("f32", []),
   };
 }

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { createParameters } from "../../../kernels/stage/parameters.ts";
 import { F16_MAX } from "../../../kernels/precision.ts";
-import { learningRateAt, openReference, PRECISIONS } from "../../../kernels/mod.ts";
+import { learningRateAt, openReference, PRECISIONS, SGD_DEFAULTS } from "../../../kernels/mod.ts";
 import type { MessageArray } from "../../../kernels/devices/device.ts";
 import { openGradientNorms } from "../../../kernels/stage/gradients.ts";
 import { checkFinite } from "../../../actors/gradients/commit.ts";
@@ -76,7 +76,7 @@ Deno.test("a long gradient on a device with separate memory is reduced in rows, 
   for (const precision of PRECISIONS) {
     const device = ownMemory(await openReference()), length = 2 ** 18;
     const specs = [{ name: "long", shape: [2 ** 8, 2 ** 10] }, { name: "short", shape: [5] }];
-    const store = createParameters(device, specs, { moments: 1, precision });
+    const store = createParameters(device, specs, { optimizer: SGD_DEFAULTS, precision });
     const { squares, areSafe } = await openGradientNorms(device, store);
     const isHalf = precision === "fp16";
     for (const at of [0, length / 256 - 1, length / 256, length - 1]) {
@@ -99,7 +99,7 @@ const LENGTH = 64;
 async function openSums(dtype: "f32" | "f16", collects: boolean) {
   const device = ownMemory(await openReference());
   const precision = dtype === "f16" ? "fp16" : "fp32";
-  const store = createParameters(device, SPECS, { moments: 0, precision });
+  const store = createParameters(device, SPECS, { optimizer: SGD_DEFAULTS, precision });
   const memory = allocateSums(device, store, { addends: 8, collects })!;
   return {
     device,

@@ -15,7 +15,8 @@ import {
   RECOMPUTE_POLICIES,
 } from "../../../kernels/mod.ts";
 import { bestRecomputeInterval } from "../../../kernels/stage/activations.ts";
-import { checkStageOptions, type StageOptions } from "../../../kernels/stage/options.ts";
+import type { StageOptions } from "../../../kernels/stage/options.ts";
+import { checkStageOptions } from "../../../kernels/stage/state.ts";
 import { cutIntoStages } from "../../../kernels/compile/layout.ts";
 import { elementCount } from "../../../kernels/graph/shapes.ts";
 import { flatLength } from "../../../kernels/stage/parameters.ts";

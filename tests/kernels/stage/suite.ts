@@ -21,6 +21,7 @@ import { openOptimizer } from "../../../kernels/stage/optimizer.ts";
 import {
   type AdamWOptions,
   completeOptimizer,
+  SGD_DEFAULTS,
   type SgdOptions,
   type StageOptions,
 } from "../../../kernels/stage/options.ts";
@@ -242,8 +243,7 @@ function update(options: FlatOptimizer, step: number, rate: number, decay: numbe
 async function assertFollowsRule(device: Device, options: FlatOptimizer, precision: Precision) {
   const shapes = { weight: [40, 50], bias: [50] };
   const specs = Object.entries(shapes).map(([name, shape]) => ({ name, shape }));
-  const moments = options.kind === "adamw" ? 2 : 1;
-  const store = createParameters(device, specs, { moments, bucketSize: 512, precision });
+  const store = createParameters(device, specs, { optimizer: options, bucketSize: 512, precision });
   const optimizer = await openOptimizer(device, store, options), generator = substream(3, "steps");
   const isHalf = precision === "fp16", states = store.master ?? store.versions[0]!;
   const draw = (length: number) =>
@@ -289,7 +289,7 @@ export async function openNorms(
   [weight, bias]: readonly (readonly number[])[] = [[700, 100], [5]],
 ) {
   const specs = [{ name: "weight", shape: weight! }, { name: "bias", shape: bias! }];
-  const store = createParameters(device, specs, { moments: 1, precision });
+  const store = createParameters(device, specs, { optimizer: SGD_DEFAULTS, precision });
   const one = (value: number) =>
     precision === "fp16" ? Float16Array.of(value) : Float32Array.of(value);
   const set = (parameter: number, at: number, value: number) =>

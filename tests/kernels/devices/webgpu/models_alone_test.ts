@@ -222,7 +222,7 @@ deviceTest("every kind of sum has the same bits each time that it is made", asyn
 /** The norms of the first of some vectors in each of 24 steps with random gradients, and its weights. */
 async function firstOf(device: Device, count: number, bucketSize: number) {
   const specs = Array.from({ length: count }, (_, i) => ({ name: `${i}`, shape: [768] }));
-  const store = createParameters(device, specs, { moments: 2, bucketSize });
+  const store = createParameters(device, specs, { optimizer: ADAMW_DEFAULTS, bucketSize });
   const optimizer = await openOptimizer(device, store, ADAMW_DEFAULTS);
   const { squares } = await openGradientNorms(device, store), norms: number[] = [];
   for (let step = 1; step <= 24; step++) {

@@ -154,22 +154,22 @@ export async function loadDigits(announce?: Announce): Promise<{ train: Digits; 
     const { data } = JSON.parse(await Deno.readTextFile(new URL(path, folder)));
     classes.push(Float32Array.from(data as number[]));
   }
-  const sorted = classes.flatMap((pixels, label) =>
-    Array.from({ length: pixels.length / DIGIT_PIXELS }, (_, i) => ({
-      label,
-      pixels: pixels.subarray(i * DIGIT_PIXELS, (i + 1) * DIGIT_PIXELS),
-    }))
-  );
+  const labels = classes.flatMap(({ length }, label) => Array(length / DIGIT_PIXELS).fill(label));
+  const sorted = { images: joinArrays(Float32Array, classes), labels: Int32Array.from(labels) };
   // The files are sorted by digit. The seed is part of the split: another one mixes both parts.
-  const order = shuffledOrder(sorted.length, 0);
-  const mixed = sorted.map((_, i) => sorted[order(i)]!);
-  const split = Math.floor(mixed.length * 0.9);
-  const pack = (digits: typeof sorted): Digits => ({
-    images: joinArrays(Float32Array, digits.map(({ pixels }) => pixels)),
-    labels: Int32Array.from(digits, ({ label }) => label),
-  });
-  return { train: pack(mixed.slice(0, split)), heldOut: pack(mixed.slice(split)) };
+  const rows = labels.map((_, i) => i).map(shuffledOrder(labels.length, 0));
+  const split = Math.floor(rows.length * 0.9);
+  return { train: take(sorted, rows.slice(0, split)), heldOut: take(sorted, rows.slice(split)) };
 }
+
+/** Returns the digits of some rows. */
+const take = ({ images, labels }: Digits, rows: readonly number[]): Digits => ({
+  images: joinArrays(
+    Float32Array,
+    rows.map((row) => images.subarray(row * DIGIT_PIXELS, (row + 1) * DIGIT_PIXELS)),
+  ),
+  labels: Int32Array.from(rows, (row) => labels[row]!),
+});
 
 /**
  * Cuts digits into micro-batches, in the order of the global ids, step after step.
@@ -192,11 +192,10 @@ export function digitBatches(digits: Digits, plan: BatchPlan): SeekableBatches<D
   const { images, labels } = digits, pixels = labels.length * DIGIT_PIXELS;
   const must = `the images of ${labels.length} labels must have ${pixels} pixels`;
   assertInput(images.length === pixels, "make micro-batches", must, images.length);
-  const pixelsOf = (row: number) => images.subarray(row * DIGIT_PIXELS, (row + 1) * DIGIT_PIXELS);
-  return mapBatches(batchRows(labels.length, plan), (rows) => ({
-    features: joinArrays(Float32Array, rows.map(pixelsOf)),
-    labels: Int32Array.from(rows, (row) => labels[row]!),
-  }));
+  return mapBatches(batchRows(labels.length, plan), (rows) => {
+    const { images: features, labels } = take(digits, rows);
+    return { features, labels };
+  });
 }
 
 /** Noise added to each pixel. */
@@ -228,20 +227,18 @@ interface Noise {
  */
 export function noisyDigitBatches(digits: Digits, plan: BatchPlan, noise: Noise) {
   const { microBatch, microBatches, replicas = 1, fromStep = 1 } = plan;
-  const first = (fromStep - 1) * replicas * microBatches;
-  return mapBatches(digitBatches(digits, plan), ({ features: targets }, number) => ({
-    /** [B, 784]: `targets` with noise. */
-    features: addNoise(targets, (first + number) * microBatch, noise),
-    /** [B, 784] */
-    targets,
-  }));
-}
-
-function addNoise(pixels: Float32Array<ArrayBuffer>, firstRow: number, noise: Noise) {
   const { deviation, seed } = noise, initializer = { kind: "normal", deviation } as const;
-  const drawn = Array.from({ length: pixels.length / DIGIT_PIXELS }, (_, i) => {
-    const name = `noise ${firstRow + i}`;
-    return initialValues({ name, shape: [DIGIT_PIXELS], initializer }, name, seed);
+  const first = (fromStep - 1) * replicas * microBatches;
+  return mapBatches(digitBatches(digits, plan), ({ features: targets }, number) => {
+    const drawn = Array.from({ length: microBatch }, (_, i) => {
+      const name = `noise ${(first + number) * microBatch + i}`;
+      return initialValues({ name, shape: [DIGIT_PIXELS], initializer }, name, seed);
+    });
+    return {
+      /** [B, 784]: `targets` with noise. */
+      features: joinArrays(Float32Array, drawn).map((value, i) => value + targets[i]!),
+      /** [B, 784] */
+      targets,
+    };
   });
-  return joinArrays(Float32Array, drawn).map((value, i) => value + pixels[i]!);
 }

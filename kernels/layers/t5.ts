@@ -20,6 +20,7 @@ import type { Value } from "../graph/value.ts";
 import { checkModelSizes } from "../precision.ts";
 import { attention } from "./attention.ts";
 import { crossEntropy, embedding, linear, rmsNorm } from "./helpers.ts";
+import { withLossAndMetrics } from "./metrics.ts";
 import {
   type AnyLayer,
   checkDropout,
@@ -366,17 +367,11 @@ export function t5Ties({ tie = false }: T5Config): readonly Tie[] {
  */
 export function t5(config: T5Config, microBatchSize: number): Model {
   const sizes = sizesOf(config, microBatchSize);
-  const head: Layer = {
-    name: "head",
-    prefix: "",
-    build(g, x) {
-      const targets = g.batch("targets", [sizes.samples, sizes.targetSeq], "i32");
-      return crossEntropy(g, logits(g, x!, sizes), targets);
-    },
-  };
+  const lossOf = (g: LayerGraph, y: Value) =>
+    crossEntropy(g, y, g.batch("targets", [sizes.samples, sizes.targetSeq], "i32"));
   return {
     name: "t5",
-    layers: [...encoder(sizes), ...decoder(sizes), head],
+    layers: withLossAndMetrics(logitsLayers(sizes), lossOf),
     predictions: (batch) => countTargets(batch, "targets"),
     ties: t5Ties(config),
     samples: microBatchSize,
@@ -396,7 +391,10 @@ export function t5(config: T5Config, microBatchSize: number): Model {
  * @throws {RangeError} as {@linkcode t5}.
  */
 export function t5Logits(config: T5Config, samples: number): readonly AnyLayer[] {
-  const sizes = sizesOf({ ...config, dropout: 0 }, samples);
+  return logitsLayers(sizesOf({ ...config, dropout: 0 }, samples));
+}
+
+function logitsLayers(sizes: Sizes): AnyLayer[] {
   const head: Layer = { name: "head", prefix: "", build: (g, x) => logits(g, x!, sizes) };
   return [...encoder(sizes), ...decoder(sizes), head];
 }

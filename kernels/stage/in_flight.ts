@@ -150,14 +150,13 @@ function bindSlot(
       });
     return { ...values, segments: { B: ofKind("B"), I: ofKind("I"), W: ofKind("W") } };
   };
-  return { ...activations, forward, fresh: parts.at(-1)!.again, bindBackward };
+  /** Its backwards that are bound, by their memory. */
+  const backwards = new Map<BackwardPlace, ReturnType<typeof bindBackward>>();
+  return { ...activations, forward, fresh: parts.at(-1)!.again, bindBackward, backwards };
 }
 
 /** A micro-batch in flight. */
 export type Slot = ReturnType<typeof bindSlot>;
-
-/** The backward of a micro-batch in flight. */
-type Backward = ReturnType<Slot["bindBackward"]>;
 
 /** Binds a kernel to the tensors that its inputs and outputs name. */
 export function bind(kernel: Kernel, inputs: Ports, outputs: Ports): Run {
@@ -211,17 +210,12 @@ function openMasks(
 /** The memory of one backward: for each length, the same. */
 type BackwardPlace = readonly BackwardValues[];
 
-/** A slot, with the memory of backwards to which it has been bound. */
-interface BoundSlot extends Slot {
-  readonly backwards: Map<BackwardPlace, Backward>;
-}
-
 /** The memory of one micro-batch or slice, and its runs. */
 interface Place {
   /** For each length, the same memory; that of one length if each has its own. */
   readonly memory: readonly Activations[];
   /** Runs by context, and by version of the weights and length. */
-  readonly slots: Map<SharedContext, BoundSlot[]>;
+  readonly slots: Map<SharedContext, Slot[]>;
   /** Key of the micro-batch that uses the memory. */
   dropout: DropoutKey | undefined;
 }
@@ -241,7 +235,7 @@ interface Live {
   /** Index of the length of its samples. */
   readonly length: number;
   /** Its runs. */
-  readonly slot: BoundSlot;
+  readonly slot: Slot;
   /** The memory of its backward, from B or I on. */
   backward?: Taken<BackwardPlace>;
 }
@@ -329,7 +323,7 @@ export class InFlight {
    *
    * @throws {RangeError} when it is not in flight.
    */
-  backwardOf(microBatch: number): Backward {
+  backwardOf(microBatch: number): ReturnType<Slot["bindBackward"]> {
     const one = this.#find(microBatch), { slot } = one;
     one.backward ??= this.#places.takeBackward(microBatch % this.#slices, slot);
     const { value } = one.backward;
@@ -447,22 +441,20 @@ function openPlaces(
       });
     },
     /** Prefers memory to which the slot is bound, to bind few. */
-    takeBackward: (slice: number, slot: BoundSlot): Taken<BackwardPlace> =>
+    takeBackward: (slice: number, slot: Slot): Taken<BackwardPlace> =>
       counted(() => backwards[slice]!.take((value) => slot.backwards.has(value))),
     give(slice: number, { place, backward, length }: Live): void {
       slots[kindOf(slice, length)]!.give(place);
       if (backward) backwards[slice]!.give(backward);
     },
     allocateContext: () => counted(() => allocateContext(device, parts, options)),
-    bind: (slice: number, { place, context, version, length }: Omit<Live, "slot">): BoundSlot => ({
-      ...bindSlot(compiled[slice + length]!, place.value.memory[isOwn ? 0 : length]!, options, {
+    bind: (slice: number, { place, context, version, length }: Omit<Live, "slot">): Slot =>
+      bindSlot(compiled[slice + length]!, place.value.memory[isOwn ? 0 : length]!, options, {
         parameters: parameters[version]!,
         lossScale,
         context: context.ports,
         again: gradientsOf(shared, slice + length).again,
         prepareMasks: (layer) => prepareMasks(slice + length, layer, place.value.dropout),
       }),
-      backwards: new Map(),
-    }),
   };
 }

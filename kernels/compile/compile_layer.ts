@@ -290,7 +290,7 @@ function formOf(
   const bound = (all: readonly Bound<unknown>[]) =>
     all.map(({ spec, value }) => [spec, named(value)]);
   const form = [
-    [isLoss, recompute, precision, g.part, g.inputs.map(typed)],
+    [isLoss, recompute, precision, g.contexts.length > 0 && g.part, g.inputs.map(typed)],
     [inputs, outputs, parameters, g.fields, g.masks].map(bound),
     g.contexts.map(({ name, past, value }) => [name, past.map(named), named(value)]),
     g.nodes.map((node) => [

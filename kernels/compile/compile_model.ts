@@ -127,6 +127,7 @@ function* compileLayers(
   recompute: Recompute,
   options: CompileOptions,
   cut: ReturnType<typeof cutModel> | undefined,
+  known: Map<string, LayerProgram>,
 ): Generator<{ readonly layer: AnyLayer; readonly compiled: readonly LayerProgram[] }> {
   const { endsWithLoss = true, frozen, precision, slices = 1 } = options;
   const canonicalOf = new Map(ties.map(([canonical, alias]) => [alias, canonical]));
@@ -153,9 +154,10 @@ function* compileLayers(
   const stopped = new Set(ends.stopped.map(canonical)).difference(trained);
   if (stopped.size > 0) {
     const all = (name: string) => stopped.has(name) || (frozen?.(name) ?? false);
-    return yield* compileLayers({ layers, ties }, recompute, { ...options, frozen: all }, cut);
+    const stopping = { ...options, frozen: all };
+    return yield* compileLayers({ layers, ties }, recompute, stopping, cut, known);
   }
-  const known = new Map<string, LayerProgram>(), compiled = new Map<OpenLayer, LayerProgram>();
+  const compiled = new Map<OpenLayer, LayerProgram>();
   for (const [i, layer] of all.entries()) {
     const isLastUse = (name: string) => lastUse.get(name) === i;
     const compile = (one: OpenLayer) =>
@@ -416,12 +418,13 @@ export function compileModel(
 ): ModelProgram {
   const { name, predictions, ties = [] } = model;
   const { elementsMax = Infinity, slices = 1, lengths = false } = options;
-  const programs: LayerProgram[] = [], indexOf = new Map<LayerProgram | string, number>();
+  const programs: LayerProgram[] = [], indexOf = new Map<LayerProgram, number>();
   const layers: StageProgram["layers"][number][] = [];
   const parameters = new Map<string, ModelParameter>();
   const cut = slices > 1 ? cutModel(model, slices) : undefined;
+  const known = new Map<string, LayerProgram>();
   const [whole, ...shorter] = (lengths ? modelsOfLengths(model) : [model])
-    .map((one) => compileLayers(one, recompute, options, cut));
+    .map((one) => compileLayers(one, recompute, options, cut, known));
   let elements = 0;
   for (const { layer, compiled: own } of whole!) {
     const prefix = prefixOf(layer), [program] = own as [LayerProgram];
@@ -431,13 +434,9 @@ export function compileModel(
     const kinds = new Set([...own, ...others].map((one) => JSON.stringify(one?.parameters)));
     const alike = "withLength must keep the layers and their parameters";
     assertInput(kinds.size === 1, `compile the layer ${named(layer)}`, alike, "others", TypeError);
-    const indices = compiled.map((one) => {
-      const known = indexOf.get(one);
-      if (known !== undefined) return known;
-      const key = fingerprint(one), index = indexOf.get(key) ?? programs.push(one) - 1;
-      indexOf.set(key, index).set(one, index);
-      return index;
-    });
+    const indices = compiled.map((one) =>
+      indexOf.getOrInsertComputed(one, () => programs.push(one) - 1)
+    );
     const { name, block } = layer;
     const isNew = !program.masks || layers.every((other) => other.name !== name);
     const unique = "names of layers with dropout must be unique";
@@ -472,14 +471,6 @@ export function compileModel(
     ...cut && { slicing: cut.slicing },
     ...lengths && { lengths: lengthsOf(model.length!) },
   };
-}
-
-/** Returns a text that is equal for layers with the same computation and initialization. */
-function fingerprint({ models, overwrites = [], ...specs }: LayerProgram): string {
-  const decoder = new TextDecoder("latin1"), all = Object.values<Uint8Array>(models); // bytes as characters
-  const texts = [...all, ...overwrites.map(({ model }) => model)].map((one) => decoder.decode(one));
-  const lengths = texts.map(({ length }) => length), saved = overwrites.map((one) => one.saved);
-  return [JSON.stringify([specs, saved, lengths]), ...texts].join("");
 }
 
 /**

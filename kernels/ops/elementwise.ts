@@ -322,12 +322,8 @@ const FUNCTIONS: Ops = {
     shape: (known) => {
       const [x, slope] = known.inputs as [ValueType, ValueType];
       const fits = sameShape(broadcastShape(x.shape, slope.shape), x.shape);
-      assertInput(
-        fits,
-        "compute PRelu",
-        `slope must broadcast to [${x.shape}]`,
-        `[${slope.shape}]`,
-      );
+      const must = `slope must broadcast to [${x.shape}]`;
+      assertInput(fits, "compute PRelu", must, `[${slope.shape}]`);
       return shaped(known, x.shape);
     },
   },

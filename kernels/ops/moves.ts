@@ -319,12 +319,8 @@ export const MOVE_METHODS: Methods = {
     const at = positiveAxis(axis, a.shape.length), size = a.shape[at]!;
     const axisOfShape = `axis ${at} of [${a.shape}]`;
     if (typeof parts === "number") {
-      assertInput(
-        parts >= 1 && size % parts === 0,
-        "split",
-        `${axisOfShape} must divide by ${parts}`,
-        size,
-      );
+      const divides = parts >= 1 && size % parts === 0;
+      assertInput(divides, "split", `${axisOfShape} must divide by ${parts}`, size);
       return nodes(g, MOVES, "Split", [a], { axis: at, num_outputs: parts }, parts);
     }
     const isWhole = parts.reduce((sum, part) => sum + part, 0) === size;

@@ -246,7 +246,7 @@ export function planMemory(
   const plans = variants.map((variant) => {
     checkStageOptions(variant, options);
     const bytes = activationBytes(variant, { ...options, hasFreeViews });
-    const resident = planResident(variant, { ...options, hasFreeViews });
+    const resident = allocateResident(describer(hasFreeViews), layersOf(variant), options);
     return { resident, activations: bytes.shared + bytesInFlight(bytes, slots) };
   });
   return sumMemory(variantOf.map((variant, job) => {
@@ -306,14 +306,6 @@ export function sumMemory(stages: readonly StageMemory[]): StageMemory {
     device: add(stages.map(({ device }) => device)),
     host: add(stages.map(({ host }) => host)),
   };
-}
-
-/** Describes the tensors that a stage allocates at the start, without memory. */
-export function planResident(
-  program: StageProgram,
-  { hasFreeViews = true, ...options }: StageOptions & PlannedDevice,
-): Resident {
-  return allocateResident(describer(hasFreeViews), layersOf(program), options);
 }
 
 /**

@@ -14,6 +14,7 @@ import {
   fieldBounds,
   haveLengths,
   type LayerProgram,
+  layersOf,
   type NamedProgram,
   slicesOf,
   type StageProgram,
@@ -40,11 +41,11 @@ import {
 } from "./activations.ts";
 import { type GradientSums, openGradientNorms, openGradientSums } from "./gradients.ts";
 import { type BackwardKind, InFlight, parameterPorts, type StageLayer } from "./in_flight.ts";
-import { countMemory, planResident, type StageMemory } from "./memory.ts";
+import { countMemory, type StageMemory } from "./memory.ts";
 import { openOptimizer, stepModel, stepShapes } from "./optimizer.ts";
 import { AVERAGE, momentsOf, type StageOptions } from "./options.ts";
 import { type Bucket, partOf, readFlat, tensorsOf, writeFlat } from "./parameters.ts";
-import type { SlotPool } from "./pool.ts";
+import { describer, type SlotPool } from "./pool.ts";
 import {
   allocateResident,
   checkStageOptions,
@@ -426,16 +427,6 @@ export class Stage {
     }
   }
 
-  /** Copies the accumulated gradients to the host in FP32, by full name. */
-  async gradients(): Promise<Map<string, Float32Array>> {
-    const { device, resident: { store } } = this.#parts;
-    const gradients = new Map<string, Float32Array>();
-    for (const { name, gradient } of store.parameters) {
-      gradients.set(name, new Float32Array(await device.read<MessageArray>(gradient)));
-    }
-    return gradients;
-  }
-
   /**
    * Bytes that the stage holds, now and at its peak; equal to {@linkcode planMemory}. Shared memory
    * counts where it was allocated.
@@ -634,7 +625,8 @@ export function planLibrary(
       const { overwrites, ...models } = modelsToCompile(program, options);
       for (const model of [...Object.values(models), ...overwrites]) add(model);
     }
-    const { store, norms: { pieces } } = planResident(stage, { ...options, hasFreeViews });
+    const described = allocateResident(describer(hasFreeViews), layersOf(stage), options);
+    const { store, norms: { pieces } } = described;
     for (const shape of stepShapes(store, options.optimizer).values()) {
       add(stepModel(shape, options.optimizer, store.master !== undefined));
     }

@@ -44,8 +44,8 @@ import {
   cutModel,
   type IntermediateBytes,
   intermediateOf,
+  openShared,
   type PartEngine,
-  SharedMemory,
 } from "./parts.ts";
 import { isRowOrWhole, type MatrixCall, matrixCall, type MatrixLibrary, OneDnn } from "./onednn.ts";
 import { KernelMemory, type NativeBytes, openOrt, type Ort } from "./ort_api.ts";
@@ -300,7 +300,7 @@ export async function openNative(options: NativeOptions = {}): Promise<Device> {
   const library = options.library ?? await nativeLibraryPath(announce);
   const ort = await mutex(() => openOrt(library, { threads, isBlocking, matrix }));
   const own = isBlocking ? new KernelMemory() : undefined;
-  const engine = partEngine(ort, own, matrix, threads), shared = new SharedMemory(engine);
+  const engine = partEngine(ort, own, matrix, threads), shared = openShared(engine);
   return hostDevice<NativeBytes>({
     name: "native",
     allocate: engine.allocate,

@@ -270,49 +270,39 @@ export const placed =
     address: addressOf(binding.block) + binding.byteOffset,
   });
 
-/** Memory that all programs of a device share for values between parts, as large as the largest needs. */
-export class SharedMemory<Block> {
-  #block: Block | undefined;
-  #byteLength = 0;
-  #wanted = 0;
-  #last: Promise<void> = Promise.resolve();
-
-  constructor(
-    private readonly engine: Pick<
-      PartEngine<Block, never, never>,
-      "allocate" | "free" | "addressOf"
-    >,
-  ) {}
-
-  /** Address; it changes when the memory grows. */
-  get start(): number {
-    return this.#block === undefined ? 0 : this.engine.addressOf(this.#block);
-  }
-
-  /** Makes it at least this long, before the next run. */
-  reserve(byteLength: number): void {
-    this.#wanted = Math.max(this.#wanted, byteLength);
-  }
-
-  /** Runs an action after all earlier ones: the memory belongs to one run at a time. */
-  async use(action: () => Promise<void>): Promise<void> {
-    const mine = this.#last.then(() => {
-      if (this.#wanted > this.#byteLength) {
-        this.free();
-        this.#block = this.engine.allocate(this.#wanted);
-        this.#byteLength = this.#wanted;
-      }
-      return action();
-    });
-    this.#last = mine.catch(() => {});
-    await mine;
-  }
-
-  free(): void {
-    if (this.#block !== undefined) this.engine.free(this.#block);
-    this.#block = undefined;
-    this.#byteLength = 0;
-  }
+/** Opens memory that all programs of a device share for values between parts, as large as the largest needs. */
+export function openShared<Block>(
+  engine: Pick<PartEngine<Block, never, never>, "allocate" | "free" | "addressOf">,
+) {
+  let block: Block | undefined, byteLength = 0, wanted = 0;
+  let last: Promise<void> = Promise.resolve();
+  const free = () => {
+    if (block !== undefined) engine.free(block);
+    block = undefined;
+    byteLength = 0;
+  };
+  return {
+    free,
+    /** Address; it changes when the memory grows. */
+    get start() {
+      return block === undefined ? 0 : engine.addressOf(block);
+    },
+    /** Makes it at least this long, before the next run. */
+    reserve: (least: number) => void (wanted = Math.max(wanted, least)),
+    /** Runs an action after all earlier ones: the memory belongs to one run at a time. */
+    async use(action: () => Promise<void>) {
+      const mine = last.then(() => {
+        if (wanted > byteLength) {
+          free();
+          block = engine.allocate(wanted);
+          byteLength = wanted;
+        }
+        return action();
+      });
+      last = mine.catch(() => {});
+      await mine;
+    },
+  };
 }
 
 /** Compiles a model as one session. */
@@ -356,7 +346,7 @@ async function openParts<Block, Session, Call extends PartCall>(
 /** Compiles a model in parts. */
 export async function compileParts<Block, Session, Call extends PartCall>(
   engine: PartEngine<Block, Session, Call>,
-  shared: SharedMemory<Block>,
+  shared: ReturnType<typeof openShared<Block>>,
   cut: CutModel<Call>,
 ): Promise<Program<Block>> {
   const { sessions, constants, release } = await openParts(engine, cut), place = placed(engine);

@@ -24,10 +24,10 @@ import {
   type Bind,
   compileParts,
   compileWhole,
+  openShared,
   type PartEngine,
   type Placed,
   type Places,
-  SharedMemory,
 } from "./parts.ts";
 import { compileKernels, cutAtSimd, loadKernels, type SimdCall, type SimdKernels } from "./simd.ts";
 
@@ -328,7 +328,7 @@ export async function openWasm(): Promise<Device> {
   check(ort, ort._OrtInit(1, LOG_FATAL) === 0);
   const runOptions = created(ort, ort._OrtCreateRunOptions(LOG_FATAL, 0, false, 0));
   const kernels = loadKernels(memory), engine = partEngine(ort, runOptions, kernels);
-  const shared = new SharedMemory(engine);
+  const shared = openShared(engine);
   return hostDevice<HeapBlock>({
     name: "wasm",
     allocate: engine.allocate,

@@ -32,7 +32,7 @@ import {
   type TestNode,
 } from "./onnx_model.ts";
 import NODES from "./branched.json" with { type: "json" };
-import { drawWeights, openStages } from "../stage/stage_runs.ts";
+import { drawWeights, gradientsOf, openStages } from "../stage/stage_runs.ts";
 import { closing } from "../devices/models.ts";
 
 /** The outputs of each layer for the next one and for later ones, without the loss. */
@@ -116,7 +116,7 @@ async function trained(model: Pick<Model, "layers" | "ties">, weights: Model["we
   const { output } = await stage!.forward(0, undefined, BATCH);
   await stage!.backward(0, "B", undefined, 1);
   const gradients = new Map<string, number[]>();
-  for (const [name, own] of await stage!.gradients()) {
+  for (const [name, own] of await gradientsOf([stage!])) {
     const whole = name.replace(/@\d+$/, ""), before = gradients.get(whole);
     gradients.set(whole, Array.from(own, (one, i) => one + (before?.[i] ?? 0)));
   }

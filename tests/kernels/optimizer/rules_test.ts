@@ -17,7 +17,7 @@ import { lowerModel } from "../../../kernels/onnx/lower.ts";
 import { ModelProtoSchema } from "../../../kernels/onnx/onnx_pb.ts";
 import { stepModel } from "../../../kernels/stage/optimizer.ts";
 import { ownMemory } from "../own_memory.ts";
-import { drawWeights } from "../stage/stage_runs.ts";
+import { drawWeights, gradientsOf } from "../stage/stage_runs.ts";
 
 const MODEL = mlp({ inputs: 5, hidden: 4, layers: 1, classes: 3 }, 2);
 const [FIRST, ...OTHERS] = MODEL.layers as Layer[];
@@ -52,7 +52,7 @@ async function stepTwice(optimizer: OptimizerOptions, rate: number, offload = fa
     stage.zeroGradients();
     await stage.forward(0, undefined, BATCH);
     await stage.backward(0, "B", undefined, 0.5);
-    gradients.push(await stage.gradients());
+    gradients.push(await gradientsOf([stage]));
     await stage.optimize(step, rate);
     states.push(await stage.save());
   }

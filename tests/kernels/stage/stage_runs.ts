@@ -119,8 +119,14 @@ export async function backward(stages: readonly Stage[], m: number, kind: Backwa
 
 /** The gradients of all stages. */
 export async function gradientsOf(stages: readonly Stage[]): Promise<Map<string, Float32Array>> {
-  const all = await Promise.all(stages.map((stage) => stage.gradients()));
-  return new Map(all.flatMap((gradients) => [...gradients]));
+  const gradients = new Map<string, Float32Array>();
+  for (const stage of stages) {
+    for (const name of (await stage.gradientSquares()).keys()) {
+      const { offset, length } = stage.rangeOf(name);
+      gradients.set(name, new Float32Array(await stage.readGradients(offset, length)));
+    }
+  }
+  return gradients;
 }
 
 /** Maximum number of micro-batches of {@linkcode train} in flight. */

@@ -35,14 +35,12 @@ export function countTargets(batch: Batch, field: string): number {
   let count = 0;
   for (let i = 0; i < targets.length; i++) {
     if (targets[i]! >= 0) count++;
-    else if (Number(targets[i]) !== -1) throw badTarget(field, i, targets[i]!);
+    else if (Number(targets[i]) !== -1) {
+      const must = `"${field}" must hold classes, or −1 where nothing is predicted`;
+      throw refusal("count predictions", must, `${targets[i]} at position ${i}`);
+    }
   }
   return count;
-}
-
-function badTarget(field: string, i: number, value: number | bigint): Error {
-  const must = `"${field}" must hold classes, or −1 where nothing is predicted`;
-  return refusal("count predictions", must, `${value} at position ${i}`);
 }
 
 /**

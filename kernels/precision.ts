@@ -20,7 +20,6 @@
  */
 
 import type { DType } from "./devices/device.ts";
-import { refusal } from "./errors.ts";
 
 /**
  * The largest value of each size of a model. In addition, each tensor and the sum of all parameters
@@ -67,12 +66,6 @@ export const F16_MAX = 65_504;
 
 /** The largest finite FP32 number. */
 export const F32_MAX = (2 - 2 ** -23) * 2 ** 127;
-
-/** Throws unless `precision` is one of {@linkcode PRECISIONS}. */
-export function checkPrecision(precision: Precision): void {
-  if (PRECISIONS.includes(precision)) return;
-  throw refusal("compile", `precision must be ${PRECISIONS.join(" or ")}`, precision);
-}
 
 /** Returns the dtype of stored tensors. */
 export function storageDtype(precision: Precision): "f32" | "f16" {

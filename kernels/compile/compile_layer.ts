@@ -36,7 +36,7 @@ import {
   type TensorSpec,
 } from "../layers/layer.ts";
 import { encodeModel, type Port } from "../onnx/encode.ts";
-import { checkPrecision, type Precision } from "../precision.ts";
+import { type Precision, PRECISIONS } from "../precision.ts";
 import {
   carriedValues,
   type InputSpec,
@@ -233,7 +233,8 @@ export function openLayer(
   handed: readonly OutputSpec[] | undefined,
   options: LayerOptions,
 ) {
-  checkPrecision(options.precision ?? "fp32");
+  const { precision = "fp32" } = options, must = `precision must be ${PRECISIONS.join(" or ")}`;
+  assertInput(PRECISIONS.includes(precision), "compile", must, precision);
   const forward = buildForward(layer, handed, options);
   const { outputs, inputs } = forward, skips = outputs.filter(({ spec }) => isSkip(spec.name));
   return {

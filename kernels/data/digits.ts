@@ -198,18 +198,12 @@ export function digitBatches(digits: Digits, plan: BatchPlan): SeekableBatches<D
   });
 }
 
-/** Noise added to each pixel. */
-interface Noise {
-  /** Deviation of normal numbers with mean 0. */
-  readonly deviation: number;
-  /** Seed of the noise of each row, independent of micro-batches. */
-  readonly seed: number;
-}
-
 /**
  * Cuts digits into micro-batches as {@linkcode digitBatches} does, with separate noise for each
  * row: in another epoch a digit has other noise.
  *
+ * @param noise deviation of the normal numbers with mean 0 that are added to pixels; and the seed of the
+ * noise of each row, independent of micro-batches.
  * @throws {RangeError} as {@linkcode digitBatches}.
  *
  * @example
@@ -225,9 +219,13 @@ interface Noise {
  * assert.ok(Math.abs(meanSquare - 0.5 ** 2) < 0.02);
  * ```
  */
-export function noisyDigitBatches(digits: Digits, plan: BatchPlan, noise: Noise) {
+export function noisyDigitBatches(
+  digits: Digits,
+  plan: BatchPlan,
+  { deviation, seed }: { readonly deviation: number; readonly seed: number },
+) {
   const { microBatch, microBatches, replicas = 1, fromStep = 1 } = plan;
-  const { deviation, seed } = noise, initializer = { kind: "normal", deviation } as const;
+  const initializer = { kind: "normal", deviation } as const;
   const first = (fromStep - 1) * replicas * microBatches;
   return mapBatches(digitBatches(digits, plan), ({ features: targets }, number) => {
     const drawn = Array.from({ length: microBatch }, (_, i) => {

@@ -19,6 +19,7 @@ import { assertInput, refusal } from "../errors.ts";
 import { elementCount } from "../graph/shapes.ts";
 import { type AnyLayer, LayerGraph, type Tie } from "../layers/layer.ts";
 import { bind } from "./in_flight.ts";
+import { SGD_DEFAULTS } from "./options.ts";
 import { openStage } from "./stage.ts";
 import { withAliases } from "./state.ts";
 import type { FileTokenizer, Tokenizer } from "../data/tokenizer.ts";
@@ -77,7 +78,21 @@ export async function openPredictor(
     compileModel({ name: "predictor", layers: own, predictions: 1, ties }, "full", {
       endsWithLoss: false,
     });
-  const open = (model: ModelProgram) => openCompiled(device, model, weights, ties);
+  const { weights: all, moments } = withAliases({ weights, moments: new Map() }, ties);
+  const open = async (model: ModelProgram): Promise<Predictor> => {
+    const stage = await openStage(device, model, { optimizer: SGD_DEFAULTS, backward: "never" });
+    for (const { name, spec: { shape } } of model.parameters) {
+      const size = elementCount(shape), length = all.get(name)?.length ?? size;
+      const must = `the weight "${name}" must have ${size} elements, as the model has now`;
+      assertInput(length === size, "load weights", must, length);
+    }
+    stage.load({ weights: all, moments });
+    return async (fields) => {
+      const { output } = await stage.forward(0, undefined, fields);
+      stage.drop(0);
+      return output as Float32Array; // The program is fp32.
+    };
+  };
   const predict = typeof layers === "function"
     ? await openForSamples(async (samples) => compile(await layers(samples)), open)
     : await open(compile(layers));
@@ -87,30 +102,6 @@ export async function openPredictor(
     const output = before.then(() => predict(input));
     before = output.catch(() => {});
     return output;
-  };
-}
-
-async function openCompiled(
-  device: Device,
-  model: ModelProgram,
-  weights: ReadonlyMap<string, Float32Array>,
-  ties: readonly Tie[],
-): Promise<Predictor> {
-  const stage = await openStage(device, model, {
-    optimizer: { kind: "sgd", momentum: 0, weightDecay: 0 },
-    backward: "never",
-  });
-  const { weights: all, moments } = withAliases({ weights, moments: new Map() }, ties);
-  for (const { name, spec: { shape } } of model.parameters) {
-    const size = elementCount(shape), length = all.get(name)?.length ?? size;
-    const must = `the weight "${name}" must have ${size} elements, as the model has now`;
-    assertInput(length === size, "load weights", must, length);
-  }
-  stage.load({ weights: all, moments });
-  return async (fields) => {
-    const { output } = await stage.forward(0, undefined, fields);
-    stage.drop(0);
-    return output as Float32Array; // The program is fp32.
   };
 }
 

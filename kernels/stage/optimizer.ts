@@ -105,12 +105,7 @@ const adafactor = ({ epsilon, clipThreshold }: AdafactorOptions): StepRule => (g
   return { weight: g.sub(g.mul(w, scalar("decay")), change), moments: next };
 };
 
-/** Returns the rule of an optimizer. */
-function ruleOf(options: OptimizerOptions): StepRule {
-  if (options.kind === "sgd") return sgd(options);
-  if (options.kind === "adafactor") return adafactor(options);
-  return options.kind === "lion" ? lion(options) : adamw(options);
-}
+const RULES = { adamw, sgd, lion, adafactor } as const;
 
 /** Encodes one step of averages of the weights: e ← e + (1 − d)·(w − e), with the factor as `rest`. */
 function averageModel({ stored, states }: StepShape, isMixed: boolean): Uint8Array {
@@ -149,7 +144,7 @@ export function stepModel(
   options: OptimizerOptions,
   isMixed: boolean,
 ): Uint8Array {
-  const g = new Graph(), rule = ruleOf(options);
+  const g = new Graph(), rule = RULES[options.kind](options as never);
   const joined = (array: string, parts: readonly Ints[], dtype: "f16" | "f32" = "f32") => {
     const values = namesOf(array, parts).map((name, i) => g.input(name, parts[i]!, dtype));
     return values.length === 1 ? values[0]! : g.concat(values, 0);

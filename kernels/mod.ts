@@ -94,6 +94,7 @@ export {
   type Node,
   NodeGraph,
   type Operand,
+  type TensorSpec,
   type Unary,
   type Value,
 } from "./graph/value.ts";
@@ -144,7 +145,6 @@ export {
   type ParameterSpec,
   type Slice,
   type SliceContext,
-  type TensorSpec,
   type Tie,
   type Values,
 } from "./layers/layer.ts";

@@ -16,7 +16,14 @@
  */
 
 import { elementCount } from "../graph/shapes.ts";
-import { type Attribute, type FusedOp, type Node, sliceNodes, type Value } from "../graph/value.ts";
+import {
+  type Attribute,
+  type FusedOp,
+  type Node,
+  sliceNodes,
+  type TensorSpec,
+  type Value,
+} from "../graph/value.ts";
 import { builtin } from "../builtin.ts";
 import type { DType, HostArray } from "../devices/device.ts";
 import { assertInput, nameErrors, refusal } from "../errors.ts";
@@ -33,7 +40,6 @@ import {
   LayerGraph,
   skipKey,
   type Slice,
-  type TensorSpec,
 } from "../layers/layer.ts";
 import { encodeModel, type Port } from "../onnx/encode.ts";
 import { type Precision, PRECISIONS } from "../precision.ts";

@@ -9,8 +9,8 @@ import type { Slicing } from "../batch.ts";
 import type { HostArray } from "../devices/device.ts";
 import type { Graph } from "../ops/graph.ts";
 import { elementCount, sameShape } from "../graph/shapes.ts";
-import { type Node, sliceNodes, TROUPE, type Value } from "../graph/value.ts";
-import { isDropout, type MaskSpec, type ParameterSpec, type TensorSpec } from "../layers/layer.ts";
+import { type Node, sliceNodes, type TensorSpec, TROUPE, type Value } from "../graph/value.ts";
+import { isDropout, type MaskSpec, type ParameterSpec } from "../layers/layer.ts";
 import type { Port } from "../onnx/encode.ts";
 import { valueTypes } from "../onnx/lower.ts";
 import { ModelProtoSchema } from "../onnx/onnx_pb.ts";
@@ -254,16 +254,13 @@ export interface StageProgram {
   /**
    * The layers in order: the index of its program, the prefix of its parameters' names, and its block.
    */
-  readonly layers: readonly {
-    readonly name: string;
-    readonly block?: string;
-    readonly prefix: string;
+  readonly layers: readonly (Omit<NamedProgram, "program"> & {
     readonly program: number;
     /** Programs of the slices of a sequence; `program` is that of the first. */
     readonly slices?: readonly number[];
     /** Programs of the lengths of a sample; `program` is that of the longest. */
     readonly lengths?: readonly number[];
-  }[];
+  })[];
   /** Slicing of sequences; undefined if they are not cut. */
   readonly slicing?: Slicing;
   /** Lengths of samples in tokens, the longest first; undefined if all samples have one. */

@@ -6,7 +6,7 @@
 
 import { assertInput, refusal } from "../errors.ts";
 import { elementCount } from "../graph/shapes.ts";
-import { matchTensors, type ModelPort, readSignature } from "../onnx/signature.ts";
+import { matchTensors, readSignature } from "../onnx/signature.ts";
 import {
   type CopiedBytes,
   type Device,
@@ -19,6 +19,7 @@ import {
   type Tensor,
 } from "./device.ts";
 import { asHostArray } from "./tensor_memory.ts";
+import type { TensorSpec } from "../graph/value.ts";
 
 /** Calls `release` once, after `close` and the last `leave`. */
 class CloseGuard {
@@ -43,7 +44,7 @@ class CloseGuard {
 }
 
 /** An input or output of a model, and the memory that is bound to it. */
-export interface Binding<Block> extends ModelPort {
+export interface Binding<Block> extends TensorSpec {
   readonly block: Block;
   readonly byteOffset: number;
   readonly byteLength: number;
@@ -103,20 +104,14 @@ interface Region<Block> {
 }
 
 /** The engine of a device. */
-interface Engine<Block> extends BlockStore<Block> {
-  readonly name: string;
-  /** See {@linkcode Device.hasFreeViews}. */
-  readonly hasFreeViews: boolean;
-  /** See {@linkcode Device.copied}. */
-  readonly copied: CopiedBytes;
+interface Engine<Block>
+  extends BlockStore<Block>, Pick<Device, "name" | "hasFreeViews" | "copied" | "close"> {
   /**
    * Compiles a model.
    *
    * @throws {Error} with the engine's reason when it refuses the model.
    */
   compile(model: Uint8Array): Promise<Program<Block>>;
-  /** Frees the engine, after its blocks and programs. */
-  close(): void;
 }
 
 const isEqual = (one: Uint8Array, other: Uint8Array) =>

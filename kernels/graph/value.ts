@@ -8,14 +8,18 @@ import { assertInput, refusal } from "../errors.ts";
 import { type DType, HOST_ARRAYS, type HostArray } from "../devices/device.ts";
 import { checkElements, elementCount, type Ints } from "./shapes.ts";
 
-/** A tensor in a graph: an input, a constant, or the output of a node. */
-export interface Value {
-  /** Unique in its graph. */
+/** The name, dtype and shape of a tensor. */
+export interface TensorSpec {
+  /** Its name. */
   readonly name: string;
   /** The type of its elements. */
   readonly dtype: DType;
   /** Its sizes; empty for a scalar. */
   readonly shape: Ints;
+}
+
+/** A tensor in a graph: an input, a constant, or the output of a node. */
+export interface Value extends TensorSpec {
   /** The node that computes it; absent for inputs and constants. */
   readonly node?: Node;
   /** The data of a constant. */

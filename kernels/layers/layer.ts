@@ -16,7 +16,7 @@ import { type DType, HOST_ARRAYS } from "../devices/device.ts";
 import { assertInput, nameErrors } from "../errors.ts";
 import { checkCalls, GIVE_AND_TAKE, Graph, signaturesOf } from "../ops/graph.ts";
 import { elementCount, sameShape } from "../graph/shapes.ts";
-import type { Node, Value } from "../graph/value.ts";
+import type { Node, TensorSpec, Value } from "../graph/value.ts";
 import { type RandomGenerator, substream } from "../random.ts";
 
 /** Initial values of a parameter, drawn from (seed, parameter name), independent of order. */
@@ -36,16 +36,6 @@ export interface ParameterSpec {
   readonly initializer: Initializer;
   /** True if it is not trained: it has no gradient, no moments and no step. */
   readonly frozen?: true;
-}
-
-/** The name, dtype and shape of a tensor. */
-export interface TensorSpec {
-  /** Its name. */
-  readonly name: string;
-  /** The type of its elements. */
-  readonly dtype: DType;
-  /** Its shape. */
-  readonly shape: readonly number[];
 }
 
 /** The factor of a tensor in dropout, element by element: 0, or 1 ÷ (1 − probability). */

@@ -27,21 +27,13 @@ import {
 import { withLoss } from "./metrics.ts";
 
 /** The sizes of a Llama. */
-export interface LlamaConfig {
-  /** Transformer blocks. */
-  readonly layers: number;
-  /** Width of the residual stream. */
-  readonly hidden: number;
+export interface LlamaConfig extends Pick<Gpt2Config, "layers" | "hidden" | "seq" | "vocab"> {
   /** Heads of the queries; must divide `hidden` into even widths. */
   readonly heads: number;
   /** Heads of keys and values; must divide `heads`. Default `heads`. */
   readonly keyValueHeads?: number | undefined;
   /** Width of the feed-forward network. Default: 8/3 of `hidden`, rounded up to a multiple of 32. */
   readonly intermediate?: number | undefined;
-  /** Tokens of a sample. */
-  readonly seq: number;
-  /** Number of token ids. */
-  readonly vocab: number;
   /** Base of the angles of rotary positions. Default 10000. */
   readonly ropeTheta?: number | undefined;
   /** Added to the mean square in RMSNorm. Default 1e-6. */

@@ -27,8 +27,8 @@ import {
 import { workOf } from "../compile/compile_layer.ts";
 import type { HostArray } from "../devices/device.ts";
 import { assertInput, nameError } from "../errors.ts";
-import type { Value } from "../graph/value.ts";
-import { LayerGraph, type TensorSpec } from "../layers/layer.ts";
+import type { TensorSpec, Value } from "../graph/value.ts";
+import { LayerGraph } from "../layers/layer.ts";
 import { type NdArray, ndArray } from "../ops/array.ts";
 import { opOf } from "../ops/table.ts";
 

@@ -19,8 +19,8 @@
 
 import { DTYPE_BYTES } from "../devices/device.ts";
 import { elementCount } from "../graph/shapes.ts";
-import type { Value } from "../graph/value.ts";
-import type { AnyLayer, Handed, LayerGraph, TensorSpec, Tie, Values } from "../layers/layer.ts";
+import type { TensorSpec, Value } from "../graph/value.ts";
+import type { AnyLayer, Handed, LayerGraph, Tie, Values } from "../layers/layer.ts";
 import {
   addNode,
   type FoldedFile,

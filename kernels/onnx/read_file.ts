@@ -8,7 +8,7 @@ import { fromBinary } from "@bufbuild/protobuf";
 import type { DType, HostArray } from "../devices/device.ts";
 import { refusal, resultOr } from "../errors.ts";
 import { elementCount, ELEMENTS_MAX } from "../graph/shapes.ts";
-import type { Attribute } from "../graph/value.ts";
+import type { Attribute, ValueType } from "../graph/value.ts";
 import {
   type AttributeProto,
   type GraphProto,
@@ -92,11 +92,7 @@ export const listed = (names: Iterable<string>): string =>
   Array.from(names, shown).slice(0, NAMES_MAX).join(", ");
 
 /** A tensor whose elements are known before a run. */
-export interface Constant {
-  /** The type of its elements. */
-  readonly dtype: DType;
-  /** Its sizes. */
-  readonly shape: readonly number[];
+export interface Constant extends ValueType {
   /** Its elements. */
   readonly data: HostArray;
 }

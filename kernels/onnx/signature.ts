@@ -8,7 +8,13 @@ import { fromBinary } from "@bufbuild/protobuf";
 import type { Tensor } from "../devices/device.ts";
 import { assertInput } from "../errors.ts";
 import { sameShape } from "../graph/shapes.ts";
-import { type Attribute, dtypeNumbered, ONNX_DTYPE, type ValueType } from "../graph/value.ts";
+import {
+  type Attribute,
+  dtypeNumbered,
+  ONNX_DTYPE,
+  type TensorSpec,
+  type ValueType,
+} from "../graph/value.ts";
 import {
   type AttributeProto,
   AttributeProto_AttributeType,
@@ -18,11 +24,6 @@ import {
   type TensorProto,
   type ValueInfoProto,
 } from "./onnx_pb.ts";
-
-/** One input or output of a model. */
-export interface ModelPort extends ValueType {
-  readonly name: string;
-}
 
 /**
  * Reads the inputs and outputs of a model given as protobuf bytes, in its order.
@@ -41,7 +42,7 @@ export function signatureOf(graph: GraphProto | undefined) {
   };
 }
 
-function readPort({ name, type }: ValueInfoProto): ModelPort {
+function readPort({ name, type }: ValueInfoProto): TensorSpec {
   const tensor = type?.value.case === "tensorType" ? type.value.value : undefined;
   const dtype = dtypeNumbered(tensor?.elemType), dims = tensor?.shape?.dim;
   if (!name || !dtype || !dims || dims.some(({ value }) => value.case === "dimParam")) {
@@ -58,7 +59,7 @@ function readPort({ name, type }: ValueInfoProto): ModelPort {
  */
 export function matchTensors(
   what: "input" | "output",
-  ports: readonly ModelPort[],
+  ports: readonly TensorSpec[],
   given: Readonly<Record<string, Tensor>>,
 ): Tensor[] {
   const names = ports.map((port) => port.name);

@@ -41,9 +41,10 @@ import {
 } from "../devices/device.ts";
 import { checkPositive } from "../errors.ts";
 import { elementCount } from "../graph/shapes.ts";
-import type { Layer, TensorSpec } from "../layers/layer.ts";
+import type { Layer } from "../layers/layer.ts";
 import { storageDtype } from "../precision.ts";
 import { allocatorOf, sizesOf } from "./pool.ts";
+import type { TensorSpec } from "../graph/value.ts";
 
 /**
  * Returns the segments of a stage, first layer first; one without an interval. A segment is a run of

@@ -10,7 +10,7 @@
 
 import { create, toBinary } from "@bufbuild/protobuf";
 import { elementCount } from "../../graph/shapes.ts";
-import { TROUPE, type ValueType } from "../../graph/value.ts";
+import { type TensorSpec, TROUPE, type ValueType } from "../../graph/value.ts";
 import { encodeValueInfo } from "../../onnx/encode.ts";
 import { valueTypes } from "../../onnx/lower.ts";
 import {
@@ -19,7 +19,7 @@ import {
   ModelProtoSchema,
   type NodeProto,
 } from "../../onnx/onnx_pb.ts";
-import { type ModelPort, signatureOf } from "../../onnx/signature.ts";
+import { signatureOf } from "../../onnx/signature.ts";
 import { DTYPE_BYTES } from "../device.ts";
 import { ALIGNMENT } from "./ort_library.ts";
 import { scratchBytes } from "../../onnx/scratch.ts";
@@ -64,7 +64,7 @@ export interface PartCall {
 
 /** A part of a model: a model for the engine, or a call for one node. */
 export type Part<Call extends PartCall> =
-  & { readonly inputs: readonly ModelPort[]; readonly outputs: readonly ModelPort[] }
+  & { readonly inputs: readonly TensorSpec[]; readonly outputs: readonly TensorSpec[] }
   & (
     | { readonly model: Uint8Array }
     | { readonly call: Call }
@@ -111,7 +111,7 @@ export function cutModel<Call extends PartCall>(
   );
   const known = (name: string) => name === "" || types.has(name);
   if (!names.every(({ inputs, outputs }) => [...inputs, ...outputs].every(known))) return undefined;
-  const border = (name: string): ModelPort => ({ name, ...types.get(name) ?? NOTHING });
+  const border = (name: string): TensorSpec => ({ name, ...types.get(name) ?? NOTHING });
   const parts = groups.map((nodes, i): Part<Call> => {
     const call = calls.get(nodes[0]!);
     const borders = {
@@ -150,7 +150,7 @@ function borderNames(
   };
 }
 
-const nameOf = ({ name }: ModelPort) => name;
+const nameOf = ({ name }: TensorSpec) => name;
 
 /** Groups nodes into parts; each call is a separate part. */
 function groupNodes(
@@ -224,7 +224,7 @@ function lifetimesOf(
 }
 
 /** An input or output of a part, and its address. */
-export interface Placed extends ModelPort {
+export interface Placed extends TensorSpec {
   readonly address: number;
 }
 
@@ -366,7 +366,7 @@ export async function compileParts<Block, Session, Call extends PartCall>(
       if (constant !== undefined) return engine.addressOf(constant);
       return offset === undefined ? 0 : shared.start + offset;
     };
-    const at = (border: ModelPort): Placed => ({ ...border, address: addressOf(border.name) });
+    const at = (border: TensorSpec): Placed => ({ ...border, address: addressOf(border.name) });
     const bindPart = (part: Part<Call>): BoundProgram => {
       const read = part.inputs.map(at), written = part.outputs.map(at);
       return "call" in part
@@ -409,7 +409,7 @@ function isReadAfter(
 ): boolean {
   const distance = output.address - input.address;
   if (distance >= input.byteLength || -distance >= output.byteLength) return false;
-  const has = (borders: readonly ModelPort[], { name }: ModelPort) =>
+  const has = (borders: readonly TensorSpec[], { name }: TensorSpec) =>
     borders.some((border) => border.name === name);
   return parts.findLastIndex((part) => has(part.inputs, input)) >
     parts.findIndex((part) => has(part.outputs, output));

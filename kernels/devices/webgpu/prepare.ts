@@ -27,7 +27,7 @@
 
 import { fromBinary, toBinary } from "@bufbuild/protobuf";
 import { elementCount, sameShape } from "../../graph/shapes.ts";
-import { ONNX_DTYPE, type ValueType } from "../../graph/value.ts";
+import { ONNX_DTYPE, type TensorSpec, type ValueType } from "../../graph/value.ts";
 import { lowerGraph, valueTypes } from "../../onnx/lower.ts";
 import { type GraphProto, ModelProtoSchema, type NodeProto } from "../../onnx/onnx_pb.ts";
 import {
@@ -38,7 +38,7 @@ import {
   type Writer,
 } from "../../onnx/rewrite.ts";
 import { ALIASES } from "../../onnx/scratch.ts";
-import { intOf, type ModelPort } from "../../onnx/signature.ts";
+import { intOf } from "../../onnx/signature.ts";
 import { DTYPE_BYTES } from "../device.ts";
 import { geluGrad, maxPoolGrad, orderSums } from "./products.ts";
 import { isRowAddition, rewriteGraph } from "./rewrites.ts";
@@ -216,7 +216,7 @@ const isByRow = (node: NodeProto, rank: number) =>
   node.opType !== "Softmax" || [-1, rank - 1].includes(intOf(node, "axis", -1));
 
 /** A value of a model: an input, an output, a constant, or an intermediate value. */
-export interface ModelValue extends ModelPort {
+export interface ModelValue extends TensorSpec {
   /** Bytes of its tensor. */
   readonly byteLength: number;
 }

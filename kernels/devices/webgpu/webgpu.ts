@@ -19,13 +19,9 @@ import { prepareModel } from "./prepare.ts";
 import type { Adapter } from "./vulkan.ts";
 
 /** Options of {@linkcode openWebgpu}. */
-export interface WebgpuOptions {
-  /** The ONNX Runtime library. Default {@linkcode nativeLibraryPath}. */
-  library?: string;
+export interface WebgpuOptions extends Pick<NativeOptions, "library" | "announce"> {
   /** The adapter, or its number. Default: the first GPU, or the first other one. */
   adapter?: Adapter | number;
-  /** Receives one line before a download starts. */
-  announce?: (line: string) => void;
   /**
    * Prefix of the names of files for a Chrome trace of the runs of each model, written when it is closed.
    * Each dispatch is an event of the category `Api`. Default: none.

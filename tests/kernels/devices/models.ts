@@ -1,7 +1,7 @@
 /** Small models for the tests of devices. */
 
 import { Graph } from "../../../kernels/ops/graph.ts";
-import type { NodeGraph, Value } from "../../../kernels/graph/value.ts";
+import type { NodeGraph, TensorSpec, Value } from "../../../kernels/graph/value.ts";
 import { encodeModel } from "../../../kernels/onnx/encode.ts";
 import {
   type Device,
@@ -10,7 +10,7 @@ import {
   type HostArray,
   type Tensor,
 } from "../../../kernels/devices/device.ts";
-import { type ModelPort, readSignature } from "../../../kernels/onnx/signature.ts";
+import { readSignature } from "../../../kernels/onnx/signature.ts";
 import { asHostArray } from "../../../kernels/devices/tensor_memory.ts";
 
 /** The model that computes named outputs from every input of `graph`; some values are in FP16. */
@@ -77,7 +77,7 @@ export async function withDevice<T>(
 export async function runModel(
   device: Device,
   model: Uint8Array,
-  numbersFor: (input: ModelPort, place: number) => readonly number[],
+  numbersFor: (input: TensorSpec, place: number) => readonly number[],
 ): Promise<Map<string, number[]>> {
   const { inputs, outputs } = readSignature(model);
   using kernel = closing(await device.compile(model));

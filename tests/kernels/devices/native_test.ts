@@ -8,10 +8,10 @@ import { nativeLibraryPath } from "../../../kernels/devices/cpu/ort_library.ts";
 import { openReference } from "../../../kernels/devices/reference.ts";
 import { Graph } from "../../../kernels/ops/graph.ts";
 import { elementCount } from "../../../kernels/graph/shapes.ts";
-import { TROUPE } from "../../../kernels/graph/value.ts";
+import { type TensorSpec, TROUPE } from "../../../kernels/graph/value.ts";
 import { shareEqual } from "../../../kernels/onnx/rewrite.ts";
 import { ModelProtoSchema } from "../../../kernels/onnx/onnx_pb.ts";
-import { type ModelPort, readSignature } from "../../../kernels/onnx/signature.ts";
+import { readSignature } from "../../../kernels/onnx/signature.ts";
 import { ADAMW_DEFAULTS } from "../../../kernels/stage/options.ts";
 import { stepModel } from "../../../kernels/stage/optimizer.ts";
 import fc, { forAll } from "../../fast_check.ts";
@@ -137,12 +137,12 @@ Deno.test("AdamW is our kernel's where all arrays are in its memory, and only th
   const shape = { stored, states: stored, moments: [stored, stored] };
   const model = stepModel(shape, ADAMW_DEFAULTS, false);
   const { inputs, outputs } = readSignature(model), bindOwn = adamwOf(model, memory)!;
-  const place = (border: ModelPort, isOwn: boolean) => {
+  const place = (border: TensorSpec, isOwn: boolean) => {
     const byteLength = border.shape.length === 0 ? 4 : LARGE;
     const block = isOwn && memory.allocate(byteLength) || elsewhere(byteLength);
     return { ...border, block, byteOffset: 0, byteLength };
   };
-  const all = (borders: readonly ModelPort[], except?: string) =>
+  const all = (borders: readonly TensorSpec[], except?: string) =>
     borders.map((border) => place(border, border.name !== except));
   assert.ok(bindOwn(all(inputs), all(outputs)));
   for (const { name, shape } of [...inputs, ...outputs]) {
@@ -165,7 +165,7 @@ function gradientModel(...[shapes, build]: Parameters<typeof differentiated>): U
 /** Asserts that rewriting a model changes no more than the last bits; returns its operations. */
 async function preparedOperations(model: Uint8Array): Promise<string[]> {
   const prepared = prepareModel(model), device = await openReference();
-  const numbers = ({ shape }: ModelPort, i: number) =>
+  const numbers = ({ shape }: TensorSpec, i: number) =>
     pseudoRandom(99 * i, elementCount(shape)).map((x) => 2 * Math.abs(x));
   const found = await runModel(device, prepared, numbers);
   for (const [name, wanted] of await runModel(device, model, numbers)) {

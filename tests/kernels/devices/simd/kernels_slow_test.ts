@@ -9,7 +9,7 @@ import {
 } from "../../../../kernels/devices/cpu/simd.ts";
 import { buildKernels } from "../../../../kernels/devices/cpu/build_simd.ts";
 import { elementCount } from "../../../../kernels/graph/shapes.ts";
-import { type Attribute, TROUPE } from "../../../../kernels/graph/value.ts";
+import { type Attribute, type TensorSpec, TROUPE } from "../../../../kernels/graph/value.ts";
 import {
   type Device,
   type DType,
@@ -19,7 +19,7 @@ import {
   type Tensor,
 } from "../../../../kernels/mod.ts";
 import { lowerModel } from "../../../../kernels/onnx/lower.ts";
-import { type ModelPort, readSignature } from "../../../../kernels/onnx/signature.ts";
+import { readSignature } from "../../../../kernels/onnx/signature.ts";
 import { ADAMW_DEFAULTS } from "../../../../kernels/stage/options.ts";
 import { scalarValues, stepModel } from "../../../../kernels/stage/optimizer.ts";
 import { atDepth } from "../../../depth.ts";
@@ -114,7 +114,7 @@ Deno.test("each kernel computes on wasm as the reference does, in place too, whe
 /** a·b + c, where a is [m, k] and b is [k, n]. */
 async function product(device: Device, [m, n, k]: readonly [number, number, number]) {
   const g = new Graph(), a = g.input("a", [m, k]), b = g.input("b", [k, n]), c = g.input("c", [n]);
-  const numbers = ({ shape }: ModelPort, i: number) => pseudoRandom(1 + i, elementCount(shape));
+  const numbers = ({ shape }: TensorSpec, i: number) => pseudoRandom(1 + i, elementCount(shape));
   return (await runModel(device, modelOf(g, { y: g.gemm(a, b, c) }), numbers)).get("y")!;
 }
 

@@ -18,10 +18,10 @@ import {
 import { cutIntoStages } from "../../../../kernels/compile/layout.ts";
 import { openStage } from "../../../../kernels/stage/stage.ts";
 import type { OptimizerOptions, StageOptions } from "../../../../kernels/stage/options.ts";
-import type { ModelPort } from "../../../../kernels/onnx/signature.ts";
 import { ownMemory } from "../../own_memory.ts";
 import { compilingBy } from "../../stage/stage_runs.ts";
 import { closing, pseudoRandom } from "../models.ts";
+import type { TensorSpec } from "../../../../kernels/graph/value.ts";
 
 /** Another device that gets each model rewritten: what the GPU is given, where there is none. */
 export const preparing = (device: Device): Device =>
@@ -84,7 +84,7 @@ export async function trainedModels(precisions: readonly Precision[] = PRECISION
 }
 
 /** Numbers that an input may have: ids and targets are classes, second moments are not negative. */
-export function numbersFor({ name, dtype, shape }: ModelPort, seed: number, below = IDS) {
+export function numbersFor({ name, dtype, shape }: TensorSpec, seed: number, below = IDS) {
   const numbers = pseudoRandom(seed, elementCount(shape));
   if (dtype === "i32") return numbers.map((x) => Math.floor((x + 1) / 2 * below));
   const isPositive = /^m\d|^epsilon$/.test(name);

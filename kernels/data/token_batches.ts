@@ -262,7 +262,17 @@ export function tokenBatches(options: TokenBatchOptions): SeekableBatches<TokenB
     checkTokens(Uint32Array.of(id), vocabularySize, position);
   }
   const selections = batchRows(rows, options);
-  return seekable((skipped) => generateBatches(selections.from(skipped), skipped, options));
+  const { microBatches, replicas = 1, fromStep = 1 } = options, ofStep = replicas * microBatches;
+  return seekable(function* (number) {
+    const make = documents && documentMaker(documents, seq);
+    using reader = isArray(tokens) ? readerOf(tokens) : tokens.open();
+    const read = (start: number, count: number) => reader.read(start, count, vocabularySize);
+    for (const micro of selections.from(number)) {
+      const step = Math.floor(number / ofStep) + fromStep;
+      const cannot = `Cannot make micro-batch ${number++ % ofStep} of step ${step}`;
+      yield nameErrors(cannot, () => make ? make(micro, read) : rowBatch(micro, seq, read));
+    }
+  });
 }
 
 const rowsOf = (
@@ -281,24 +291,6 @@ function checkArray(tokens: unknown): void {
 }
 
 const isArray = (tokens: Tokens | TokenFile): tokens is Tokens => ArrayBuffer.isView(tokens);
-
-function* generateBatches(
-  rows: Iterable<readonly number[]>,
-  first: number,
-  options: TokenBatchOptions,
-): Generator<TokenBatch, void> {
-  const { tokens, seq, vocabularySize, documents } = options;
-  const { microBatches, replicas = 1, fromStep = 1 } = options;
-  const make = documents && documentMaker(documents, seq);
-  using reader = isArray(tokens) ? readerOf(tokens) : tokens.open();
-  let number = first;
-  const read = (start: number, count: number) => reader.read(start, count, vocabularySize);
-  for (const micro of rows) {
-    const ofStep = replicas * microBatches, step = Math.floor(number / ofStep) + fromStep;
-    const cannot = `Cannot make micro-batch ${number++ % ofStep} of step ${step}`;
-    yield nameErrors(cannot, () => make ? make(micro, read) : rowBatch(micro, seq, read));
-  }
-}
 
 function rowBatch(rows: readonly number[], seq: number, read: ReadTokens): TokenBatch {
   const ids = new Int32Array(rows.length * seq), targets = new Int32Array(rows.length * seq);

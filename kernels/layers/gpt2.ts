@@ -91,37 +91,24 @@ function headLayers(sizes: HeadSizes, microBatchSize: number): Layer[] {
     name: `head slice ${k}`,
     block: "head",
     prefix: "",
-    build(g, x) {
-      const before = k === 0 ? undefined : unpack(g, x!);
-      const targets = g.cast(targetsOf(g), "f32"), normal = before?.x ?? normalised(g, x!);
-      const chain = addSlice(g, normal, before, targets, slice, weightOf(g, slice, sizes));
-      if (k < slices.length - 1) return pack(g, chain);
-      return lossOf(g, g.mul(g.sub(chain.logSum, chain.target), isFrom(g, targets, 0)));
+    build(g, input) {
+      const before = k === 0 ? undefined : unpack(g, input!);
+      // Ids are f32, exact below 2²⁴, the largest vocabulary.
+      const targets = g.cast(targetsOf(g), "f32"), x = before?.x ?? normalised(g, input!);
+      const weight = weightOf(g, slice, sizes), { from, to } = slice;
+      const isHere = g.sub(isFrom(g, targets, from), isFrom(g, targets, to));
+      // For targets in other slices: the logit of column 0 is subtracted from the sum and added again.
+      const column = g.cast(g.mul(g.sub(targets, g.scalar(from)), isHere), "i32");
+      const logit = g.sum(g.mul(x, g.gather(weight, column)), [1]);
+      const sliceLogits = g.gemm(x, weight, undefined, { transB: true });
+      const ownSum = g.add(g.crossEntropy(sliceLogits, column), logit);
+      const ownTarget = g.mul(logit, isHere);
+      const logSum = before ? addExponentials(g, before.logSum, ownSum) : ownSum;
+      const target = before ? g.add(before.target, ownTarget) : ownTarget;
+      if (k < slices.length - 1) return pack(g, { x, logSum, target });
+      return lossOf(g, g.mul(g.sub(logSum, target), isFrom(g, targets, 0)));
     },
   }));
-}
-
-/** Adds a slice to the chain. Ids are f32, exact below 2²⁴, the largest vocabulary. */
-function addSlice(
-  g: LayerGraph,
-  x: Value,
-  before: Chain | undefined,
-  targets: Value,
-  { from, to }: Slice,
-  weight: Value,
-): Chain {
-  const isHere = g.sub(isFrom(g, targets, from), isFrom(g, targets, to));
-  // For targets in other slices: the logit of column 0 is subtracted from the sum and added again.
-  const column = g.cast(g.mul(g.sub(targets, g.scalar(from)), isHere), "i32");
-  const logit = g.sum(g.mul(x, g.gather(weight, column)), [1]);
-  const sliceLogits = g.gemm(x, weight, undefined, { transB: true });
-  const logSum = g.add(g.crossEntropy(sliceLogits, column), logit);
-  const target = g.mul(logit, isHere);
-  return {
-    x,
-    logSum: before ? addExponentials(g, before.logSum, logSum) : logSum,
-    target: before ? g.add(before.target, target) : target,
-  };
 }
 
 /** Returns 1 for ids from `first`, otherwise 0. */

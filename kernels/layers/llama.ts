@@ -13,6 +13,7 @@ import { countTargets } from "../batch.ts";
 import { assertInput } from "../errors.ts";
 import type { Value } from "../graph/value.ts";
 import { checkModelSizes } from "../precision.ts";
+import type { Gpt2Config } from "./gpt2.ts";
 import { attention, byHead, cachedAttention, rotary } from "./attention.ts";
 import { type CachedDecoder, cachedDecoder, decoderBlocks, tokensOfSlice } from "./decoder.ts";
 import { crossEntropy, embedding, linear, rmsNorm } from "./helpers.ts";

@@ -208,12 +208,21 @@ export function layersOf(
     first.add(weight);
   }
   const layers = parts.map((part, i): AnyLayer => {
-    const { name, prefix } = part, before = parts[i - 1];
+    const { name, prefix, parameters } = part, before = parts[i - 1];
     return {
       name,
       prefix,
       build(g, x) {
-        const sources = buildPart(g, folded, part, before && x ? handedValues(before, x) : []);
+        const parameterOf = (weight: string) => parameters.get(weight)!.slice(prefix.length);
+        const sources = openSources(g, folded, parameterOf);
+        const values = before && x ? handedValues(before, x) : [];
+        for (const [name, value] of values) sources.set(name, value);
+        for (const name of part.takes) sources.set(name, g.take(name));
+        for (const { node, reads } of part.steps) {
+          const values = reads.map((name) => name === "" ? undefined : sources.get(name));
+          const made = addNode(g, node, values);
+          node.outputs.forEach((name, i) => name && made[i] && sources.set(name, made[i]));
+        }
         if (i === parts.length - 1) return lossOf(g, sources.get(output)!);
         for (const given of part.gives) g.give(given, sources.get(given)!);
         return handed(part.hands, sources);
@@ -235,23 +244,6 @@ const handed = (hands: readonly string[], sources: Sources): Handed =>
   hands.length === 1
     ? sources.get(hands[0]!)!
     : Object.fromEntries(hands.map((name, i) => [keyOf(i), sources.get(name)!]));
-
-function buildPart(
-  g: LayerGraph,
-  folded: FoldedFile,
-  { steps, parameters, prefix, takes }: Part,
-  handed: readonly (readonly [name: string, value: Value])[],
-): Sources {
-  const sources = openSources(g, folded, (weight) => parameters.get(weight)!.slice(prefix.length));
-  for (const [name, value] of handed) sources.set(name, value);
-  for (const name of takes) sources.set(name, g.take(name));
-  for (const { node, reads } of steps) {
-    const values = reads.map((name) => name === "" ? undefined : sources.get(name));
-    const made = addNode(g, node, values);
-    node.outputs.forEach((name, i) => name && made[i] && sources.set(name, made[i]));
-  }
-  return sources;
-}
 
 /** Returns the layers of a file. */
 function partsOf(folded: FoldedFile, { layers, locals }: Cut) {

@@ -17,7 +17,6 @@
  * @module
  */
 
-import type { Slicing } from "../batch.ts";
 import { type NamedProgram, PORTS, type StageProgram } from "../compile/programs.ts";
 import { RANDOM_MAX } from "../devices/cpu/simd.ts";
 import type { Device, Kernel, Run, Tensor } from "../devices/device.ts";
@@ -173,9 +172,8 @@ export function bind(kernel: Kernel, inputs: Ports, outputs: Ports): Run {
  */
 function openMasks(
   device: Device,
-  slices: readonly (readonly NamedProgram[])[],
+  { slices, slicing }: InFlightParts,
   { ports }: SharedActivations,
-  slicing: Slicing | undefined,
 ) {
   const pieces = new WeakMap<Tensor, readonly Tensor[]>();
   /** Returns the parts in which a mask is written. */
@@ -396,7 +394,7 @@ function openPlaces(
   parts: InFlightParts,
   options: StageOptions,
 ) {
-  const { slices, compiled, slicing, lengths, parameters, lossScale, pool } = parts;
+  const { slices, compiled, lengths, parameters, lossScale, pool } = parts;
   const { longestSlots } = options, isOwn = lengths !== undefined && longestSlots !== undefined;
   const kindOf = (slice: number, length: number) => isOwn ? length : slice;
   let bytes = 0, peak = 0;
@@ -408,7 +406,7 @@ function openPlaces(
   };
   const shared = counted(() => allocateShared(device, parts, options));
   const memory = { parts, options, shared };
-  const prepareMasks = openMasks(device, slices, shared, slicing);
+  const prepareMasks = openMasks(device, parts, shared);
   const kinds = lengths && !isOwn ? [0] : [...slices.keys()];
   /** The memory of each slice, or of each length if it has its own. */
   const slots = kinds.map((kind) =>

@@ -98,15 +98,23 @@ export const mutex = <T>(action: () => T): Promise<T> => locks.request(LOCK, {},
 /** Elements of a few tensors that fit into a core's cache. */
 const CACHED_ELEMENTS = 2 ** 16;
 
-/** Computes an element-wise operation in parts, so that intermediate values stay in the caches. */
-const inParts = (
-  threads: number,
-  compute: (write: Writer, inputs: readonly string[], output?: string) => string,
-): Rewrite =>
-(write, { input, output: [output] }) => {
+/** With c = 2√(2/π), t = c(x + 0.044715x³) and y = x·σ(t): y' = σ·(1 + x·t'·(1 − σ)). */
+function geluGradient(write: Writer, [dy, x]: readonly string[], output?: string): string {
+  const { add, sub, mul, scalar } = arithmetic(write);
+  const c = 2 * Math.sqrt(2 / Math.PI), k = 0.044715;
+  const x2 = mul(x!, x!);
+  const t = mul(mul(x!, add(x2, scalar(1 / k))), scalar(c * k));
+  const sigmoid = write.node("Sigmoid", [t]);
+  const slope = mul(x!, add(x2, scalar(1 / (3 * k))));
+  const rest = mul(slope, sub(scalar(3 * c * k), mul(sigmoid, scalar(3 * c * k))));
+  return mul(dy!, mul(sigmoid, add(rest, scalar(1))), output);
+}
+
+/** Computes it in parts, so that intermediate values stay in the caches. */
+const fastGeluGrad = (threads: number): Rewrite => (write, { input, output: [output] }) => {
   const { shape } = write.typeOf(input[0]!), rows = shape[0] ?? 1;
   const parts = Math.min(rows, Math.ceil(elementCount(shape) / (threads * CACHED_ELEMENTS)));
-  if (parts <= 1) return void compute(write, input, output);
+  if (parts <= 1) return void geluGradient(write, input, output);
   const sizes = Array.from(
     { length: parts },
     (_, i) => Math.floor((i + 1) * rows / parts) - Math.floor(i * rows / parts),
@@ -114,22 +122,9 @@ const inParts = (
   const split = input.map((name) =>
     write.nodes("Split", [name, write.constant("i64", sizes)], { axis: 0 }, parts)
   );
-  const results = sizes.map((_, i) => compute(write, split.map((of) => of[i]!)));
+  const results = sizes.map((_, i) => geluGradient(write, split.map((of) => of[i]!)));
   write.node("Concat", results, { axis: 0 }, output);
 };
-
-/** With c = 2√(2/π), t = c(x + 0.044715x³) and y = x·σ(t): y' = σ·(1 + x·t'·(1 − σ)). */
-const fastGeluGrad = (threads: number): Rewrite =>
-  inParts(threads, (write, [dy, x], output) => {
-    const { add, sub, mul, scalar } = arithmetic(write);
-    const c = 2 * Math.sqrt(2 / Math.PI), k = 0.044715;
-    const x2 = mul(x!, x!);
-    const t = mul(mul(x!, add(x2, scalar(1 / k))), scalar(c * k));
-    const sigmoid = write.node("Sigmoid", [t]);
-    const slope = mul(x!, add(x2, scalar(1 / (3 * k))));
-    const rest = mul(slope, sub(scalar(3 * c * k), mul(sigmoid, scalar(3 * c * k))));
-    return mul(dy!, mul(sigmoid, add(rest, scalar(1))), output);
-  });
 
 /** dx = y·(dy − Σ y·dy). */
 const softmaxGrad: Rewrite = (write, { input: [dy, y], output: [dx] }) => {
@@ -300,37 +295,8 @@ export async function openNative(options: NativeOptions = {}): Promise<Device> {
   const library = options.library ?? await nativeLibraryPath(announce);
   const ort = await mutex(() => openOrt(library, { threads, isBlocking, matrix }));
   const own = isBlocking ? new KernelMemory() : undefined;
-  const engine = partEngine(ort, own, matrix, threads), shared = openShared(engine);
-  return hostDevice<NativeBytes>({
-    name: "native",
-    allocate: engine.allocate,
-    bytes: ({ bytes }) => bytes,
-    release: engine.free,
-    async compile(bytes) {
-      const model = prepared(bytes, threads, matrix), cut = cutAtProducts(model);
-      if (cut) return await compileParts(engine, shared, cut);
-      const { bind, release } = await compileWhole(engine, toBinary(ModelProtoSchema, model));
-      const bindOwn = own && adamwOf(bytes, own);
-      return { bind: (...given) => bindOwn?.(...given) ?? bind(...given), release };
-    },
-    close() {
-      shared.free();
-      engine.close();
-    },
-  });
-}
-
-/** A compiled model, and the names of its inputs and outputs. */
-type Session = { readonly handle: Handle; readonly names: ReturnType<typeof openNames> };
-
-function partEngine(
-  ort: Ort,
-  own: KernelMemory | undefined,
-  matrix: MatrixLibrary | undefined,
-  threads: number,
-): PartEngine<NativeBytes, Session, MatrixCall> & { readonly close: () => void } {
   const oneDnn = matrix?.path === undefined ? undefined : new OneDnn(matrix.path, threads);
-  return {
+  const engine: PartEngine<NativeBytes, Session, MatrixCall> = {
     allocate: (byteLength) => own?.allocate(byteLength) ?? ort.allocate(byteLength),
     free: (block) => void (own?.free(block) || ort.free(block)),
     addressOf: ({ address }) => Number(address),
@@ -345,12 +311,30 @@ function partEngine(
     },
     bindSession: bindSession(ort),
     bindCall: (call, inputs, outputs) => call.bind(oneDnn!, inputs, outputs),
+  };
+  const shared = openShared(engine);
+  return hostDevice<NativeBytes>({
+    name: "native",
+    allocate: engine.allocate,
+    bytes: ({ bytes }) => bytes,
+    release: engine.free,
+    async compile(bytes) {
+      const model = prepared(bytes, threads, matrix), cut = cutAtProducts(model);
+      if (cut) return await compileParts(engine, shared, cut);
+      const { bind, release } = await compileWhole(engine, toBinary(ModelProtoSchema, model));
+      const bindOwn = own && adamwOf(bytes, own);
+      return { bind: (...given) => bindOwn?.(...given) ?? bind(...given), release };
+    },
     close() {
+      shared.free();
       oneDnn?.close();
       ort.close();
     },
-  };
+  });
 }
+
+/** A compiled model, and the names of its inputs and outputs. */
+type Session = { readonly handle: Handle; readonly names: ReturnType<typeof openNames> };
 
 const bindSession = (ort: Ort): Bind<Session> => ({ handle, names }, inputs, outputs) => {
   const all = [...inputs, ...outputs];

@@ -16,7 +16,7 @@ import { TROUPE, type ValueType } from "../../graph/value.ts";
 import type { NodeProto } from "../../onnx/onnx_pb.ts";
 import { productOf } from "../../onnx/signature.ts";
 import type { BoundProgram } from "../engine.ts";
-import type { Bind, PartCall } from "./parts.ts";
+import type { Bind, PartCall, Placed, Places } from "./parts.ts";
 import { bytesAt, created, type Handle, keepLoaded } from "./ort_library.ts";
 
 /** A library for products of matrices. */
@@ -201,20 +201,15 @@ export class OneDnn {
   }
 
   /** Binds y = α·op(a)·op(b) + β·y; a and b are in BF16. */
-  bindProduct(
-    sizes: ReturnType<typeof productOf>,
-    a: number,
-    b: number,
-    beta: number,
-    y: number,
-  ): () => void {
+  bindProduct(sizes: ReturnType<typeof productOf>, [a, b]: Places, beta: number, y: Placed) {
     const { dnnl_gemm_bf16bf16f32 } = this.#library.symbols;
     const { m, n, k, transA, transB, alpha } = sizes;
     const letter = (isTurned: number) => (isTurned ? "T" : "N").charCodeAt(0);
     const given = [
       ...[letter(transA), letter(transB), BigInt(m), BigInt(n), BigInt(k), alpha] as const,
-      ...[pointerTo(a), BigInt(transA ? m : k)] as const,
-      ...[pointerTo(b), BigInt(transB ? k : n), beta, pointerTo(y), BigInt(n)] as const,
+      ...[pointerTo(a!.address), BigInt(transA ? m : k)] as const,
+      ...[pointerTo(b!.address), BigInt(transB ? k : n), beta] as const,
+      ...[pointerTo(y.address), BigInt(n)] as const,
     ] as const;
     return () => {
       this.#useThreads();
@@ -256,8 +251,8 @@ const product = (
   sizes: ReturnType<typeof productOf>,
   c: ValueType | undefined,
 ): MatrixCall => ({
-  bind(library, [atA, atB, atC], [y]) {
-    const add = library.bindProduct(sizes, atA!.address, atB!.address, c ? 1 : 0, y!.address);
+  bind(library, inputs, [y]) {
+    const add = library.bindProduct(sizes, inputs, c ? 1 : 0, y!), atC = inputs[2];
     const isInPlace = !c || atC!.address === y!.address;
     const bytes = isInPlace
       ? []
@@ -292,13 +287,10 @@ export const isRowOrWhole = ({ shape: c }: ValueType, { shape: y }: ValueType): 
   sameShape(c, y) || c.at(-1) === y[1] && elementCount(c) === y[1];
 
 /** Returns the call of a node; undefined if it is neither a rounding nor a product of rounded factors. */
-export function matrixCall(
-  rounded: ReadonlySet<string>,
-): (node: NodeProto, types: ReadonlyMap<string, ValueType>) => MatrixCall | undefined {
-  return (node, types) => {
+export const matrixCall =
+  (rounded: ReadonlySet<string>) => (node: NodeProto, types: ReadonlyMap<string, ValueType>) => {
     const [a, b, c] = node.input.map((name) => types.get(name));
     if (node.domain === TROUPE && node.opType === "RoundBf16") return a && rounding(a);
     if (node.opType !== "Gemm" || !a || !b || !rounded.has(node.input[0]!)) return undefined;
     return product(productOf(node, a, b), c);
   };
-}

@@ -29,7 +29,7 @@ import {
   type Placed,
   type Places,
 } from "./parts.ts";
-import { compileKernels, cutAtSimd, loadKernels, type SimdCall, type SimdKernels } from "./simd.ts";
+import { compileKernels, cutAtSimd, loadKernels, type SimdCall } from "./simd.ts";
 
 /** An address in the module's heap, or an object of ONNX Runtime there. */
 type Pointer = number;
@@ -283,25 +283,6 @@ const bindSession =
     };
   };
 
-type WasmParts = PartEngine<HeapBlock, Pointer, SimdCall>;
-
-function partEngine(ort: OrtModule, runOptions: Pointer, kernels: SimdKernels): WasmParts {
-  const addresses = (places: Places) => places.map(({ address }) => address);
-  return {
-    allocate: (byteLength) => allocateBlock(ort, byteLength),
-    free: ({ allocation }) => ort._free(allocation),
-    addressOf: ({ start }) => start,
-    bytesAt: (address, byteLength) => ort.HEAPU8.subarray(address, address + byteLength),
-    createSession: (model) => createSession(ort, model),
-    releaseSession: (session) => void ort._OrtReleaseSession(session),
-    bindSession: bindSession(ort, runOptions),
-    bindCall(call, inputs, outputs, work) {
-      const from = addresses(inputs), to = addresses(outputs);
-      return { run: () => call.run(kernels, from, to, work), release() {} };
-    },
-  };
-}
-
 /**
  * Opens ONNX Runtime's WebAssembly build as a device, with a separate heap of up to 4 GB and one
  * thread. The heap is garbage collected once the device is closed and no longer referenced. In a page,
@@ -327,7 +308,21 @@ export async function openWasm(): Promise<Device> {
   const { ort, memory } = await loadOrtModule();
   check(ort, ort._OrtInit(1, LOG_FATAL) === 0);
   const runOptions = created(ort, ort._OrtCreateRunOptions(LOG_FATAL, 0, false, 0));
-  const kernels = loadKernels(memory), engine = partEngine(ort, runOptions, kernels);
+  const kernels = loadKernels(memory);
+  const addresses = (places: Places) => places.map(({ address }) => address);
+  const engine: PartEngine<HeapBlock, Pointer, SimdCall> = {
+    allocate: (byteLength) => allocateBlock(ort, byteLength),
+    free: ({ allocation }) => ort._free(allocation),
+    addressOf: ({ start }) => start,
+    bytesAt: (address, byteLength) => ort.HEAPU8.subarray(address, address + byteLength),
+    createSession: (model) => createSession(ort, model),
+    releaseSession: (session) => void ort._OrtReleaseSession(session),
+    bindSession: bindSession(ort, runOptions),
+    bindCall(call, inputs, outputs, work) {
+      const from = addresses(inputs), to = addresses(outputs);
+      return { run: () => call.run(kernels, from, to, work), release() {} };
+    },
+  };
   const shared = openShared(engine);
   return hostDevice<HeapBlock>({
     name: "wasm",

@@ -8,6 +8,7 @@
  */
 
 import { ONNX_DTYPE } from "../../graph/value.ts";
+import type { NativeOptions } from "../cpu/native.ts";
 import { type Handle, nativeLibraryPath } from "../cpu/ort_library.ts";
 import { assertInput } from "../../errors.ts";
 import type { Device } from "../device.ts";
@@ -81,15 +82,13 @@ export async function openWebgpu(options: WebgpuOptions = {}): Promise<Device> {
   });
 }
 
-type PreparedModel = ReturnType<typeof prepareModel>;
-
 /** A compiled model and the objects for its bindings. */
 interface Compiled {
   readonly gpu: GpuApi;
   readonly memory: GpuMemory;
   readonly adapter: Adapter;
   readonly session: Handle;
-  readonly model: PreparedModel;
+  readonly model: ReturnType<typeof prepareModel>;
   readonly isCaptured: boolean;
 }
 

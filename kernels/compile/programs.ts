@@ -254,13 +254,17 @@ export interface StageProgram {
   /**
    * The layers in order: the index of its program, the prefix of its parameters' names, and its block.
    */
-  readonly layers: readonly (Omit<NamedProgram, "program"> & {
+  readonly layers: readonly {
+    /** Name shown to users, and key of its dropout. */
+    readonly name: string;
+    readonly block?: string;
+    readonly prefix: string;
     readonly program: number;
     /** Programs of the slices of a sequence; `program` is that of the first. */
     readonly slices?: readonly number[];
     /** Programs of the lengths of a sample; `program` is that of the longest. */
     readonly lengths?: readonly number[];
-  })[];
+  }[];
   /** Slicing of sequences; undefined if they are not cut. */
   readonly slicing?: Slicing;
   /** Lengths of samples in tokens, the longest first; undefined if all samples have one. */
@@ -279,13 +283,8 @@ export interface StageProgram {
 }
 
 /** A layer, the prefix of its parameters' names, and its block. */
-export interface NamedProgram {
-  /** Name shown to users, and key of its dropout. */
-  readonly name: string;
-  /** Its block, if it is part of one. */
-  readonly block?: string;
-  /** Prefix of the names of its parameters. */
-  readonly prefix: string;
+export interface NamedProgram
+  extends Pick<StageProgram["layers"][number], "name" | "block" | "prefix"> {
   /** Its program. */
   readonly program: LayerProgram;
 }

@@ -61,7 +61,8 @@ export const STRING_VOCABULARY: number = ZERO + 10;
  * ```
  */
 export function stringBatches(options: StringOptions, plan: BatchPlan) {
-  const { task, seq } = options, isLength = Number.isSafeInteger(seq) && seq >= 2;
+  const { task, seq, seed, isHeldOut = false } = options;
+  const isLength = Number.isSafeInteger(seq) && seq >= 2;
   const must = "seq must be a whole number from 2, for a digit and an end";
   assertInput(isLength, "draw strings", must, seq);
   const tokens = (digits: readonly number[]) => [...digits.map((digit) => ZERO + digit), END];
@@ -69,7 +70,11 @@ export function stringBatches(options: StringOptions, plan: BatchPlan) {
     const ids = new Int32Array(rows.length * seq);
     const targets = new Int32Array(rows.length * seq).fill(-1);
     rows.forEach((row, j) => {
-      const digits = drawString(row, options);
+      const random = substream(seed, `${task} ${seq} ${isHeldOut} ${row}`);
+      const drawn = () =>
+        Array.from({ length: uniformInt(random, 1, seq - 1) }, () => uniformInt(random, 0, 9));
+      let digits = drawn();
+      while (belongsToHeldOut(digits) !== isHeldOut) digits = drawn();
       const wanted = task === "sort" ? digits.toSorted((a, b) => a - b) : digits.toReversed();
       ids.set(tokens(digits), j * seq);
       targets.set(tokens(wanted), j * seq);
@@ -81,16 +86,6 @@ export function stringBatches(options: StringOptions, plan: BatchPlan) {
       targets,
     };
   });
-}
-
-function drawString(row: number, options: StringOptions): number[] {
-  const { task, seq, seed, isHeldOut = false } = options;
-  const random = substream(seed, `${task} ${seq} ${isHeldOut} ${row}`);
-  const drawn = () =>
-    Array.from({ length: uniformInt(random, 1, seq - 1) }, () => uniformInt(random, 0, 9));
-  let digits = drawn();
-  while (belongsToHeldOut(digits) !== isHeldOut) digits = drawn();
-  return digits;
 }
 
 /** Returns whether the digits, each times its place from 1, sum to a multiple of ten. */

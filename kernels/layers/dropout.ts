@@ -65,7 +65,9 @@ export function openMask(
 ): FillMask {
   if (!key) return (into) => void into.fill(1);
   if (!slice) return openWhole(spec, layer, key);
-  const { shape, probability, of = spec.name, box = boxOfSlice(shape, slice) } = spec;
+  const { index, count, samples } = slice, own = elementCount(spec.shape) / samples;
+  const sliced = { whole: [samples, count, own], from: [0, index, 0], size: [samples, 1, own] };
+  const { probability, of = spec.name, box = sliced } = spec;
   const whole = { name: of, dtype: spec.dtype, shape: box.whole, probability };
   return cutOut(openWhole(whole, layer, key), box);
 }
@@ -95,12 +97,6 @@ function openWhole(
       into.set(new Float32Array(memory.buffer, RANDOM_VALUES, count), at);
     }
   };
-}
-
-/** Returns the part of a slice in each sample, where elements are in the order of tokens. */
-function boxOfSlice(shape: readonly number[], { index, count, samples }: SampleSlice): MaskBox {
-  const own = elementCount(shape) / samples;
-  return { whole: [samples, count, own], from: [0, index, 0], size: [samples, 1, own] };
 }
 
 /** Returns a part of a mask as a mask: rows of its last axis at their places in the whole. */

@@ -20,7 +20,7 @@
 import { DTYPE_BYTES } from "../devices/device.ts";
 import { elementCount } from "../graph/shapes.ts";
 import type { TensorSpec, Value } from "../graph/value.ts";
-import type { AnyLayer, Handed, LayerGraph, Tie, Values } from "../layers/layer.ts";
+import { type AnyLayer, type Handed, isValue, type LayerGraph, type Tie } from "../layers/layer.ts";
 import {
   addNode,
   type FoldedFile,
@@ -215,8 +215,9 @@ export function layersOf(
       build(g, x) {
         const parameterOf = (weight: string) => parameters.get(weight)!.slice(prefix.length);
         const sources = openSources(g, folded, parameterOf);
-        const values = before && x ? handedValues(before, x) : [];
-        for (const [name, value] of values) sources.set(name, value);
+        for (const [place, name] of before && x ? before.hands.entries() : []) {
+          sources.set(name, isValue(x) ? x : x![keyOf(place)]!);
+        }
         for (const name of part.takes) sources.set(name, g.take(name));
         for (const { node, reads } of part.steps) {
           const values = reads.map((name) => name === "" ? undefined : sources.get(name));
@@ -234,11 +235,6 @@ export function layersOf(
 
 /** Returns the key of a value; it has no name of the file, so that equal layers share a program. */
 const keyOf = (place: number) => `value${place}`;
-
-const handedValues = ({ hands }: Part, x: Handed): (readonly [string, Value])[] => {
-  const valueOf = (i: number) => hands.length === 1 ? x as Value : (x as Values)[keyOf(i)]!;
-  return hands.map((name, i) => [name, valueOf(i)]);
-};
 
 const handed = (hands: readonly string[], sources: Sources): Handed =>
   hands.length === 1
@@ -290,8 +286,6 @@ function partsOf(folded: FoldedFile, { layers, locals }: Cut) {
     };
   });
 }
-
-type Part = ReturnType<typeof partsOf>[number];
 
 /**
  * Returns the common prefix of names up to a dot or a slash; layers that differ only there share a

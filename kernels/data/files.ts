@@ -4,7 +4,7 @@
  * @module
  */
 
-import { assertInput, refusal } from "../errors.ts";
+import { assertInput, nameErrors, refusal } from "../errors.ts";
 import { builtin } from "../builtin.ts";
 
 const { createHash } = builtin("node:crypto");
@@ -161,8 +161,9 @@ export async function knowFile(
  * @throws {Error} when it cannot be opened.
  */
 export function openRanges(known: KnownFile, disk: ReadableDisk = Deno) {
-  const { path } = known, file = told(path, () => disk.openSync(path));
-  const same = () => assertSame(known, told(path, () => file.statSync()), "the run began");
+  const { path } = known, told = <T>(use: () => T) => nameErrors(`Cannot read ${path}`, use);
+  const file = told(() => disk.openSync(path));
+  const same = () => assertSame(known, told(() => file.statSync()), "the run began");
   return {
     /**
      * Returns bytes of the file.
@@ -171,9 +172,9 @@ export function openRanges(known: KnownFile, disk: ReadableDisk = Deno) {
      */
     read(offset: number, length: number): Uint8Array<ArrayBuffer> {
       const bytes = new Uint8Array(length);
-      told(path, () => file.seekSync(offset, Deno.SeekMode.Start));
+      told(() => file.seekSync(offset, Deno.SeekMode.Start));
       for (let at = 0; at < length;) {
-        const read = told(path, () => file.readSync(bytes.subarray(at)));
+        const read = told(() => file.readSync(bytes.subarray(at)));
         if (read === null) {
           same();
           throw refusal(`read ${path}`, `it must have ${offset + length} bytes`, offset + at);
@@ -208,15 +209,6 @@ function assertSame(known: KnownFile, info: Deno.FileInfo, since: string): void 
     ? `a file written at ${new Date(modifiedMs).toISOString()}`
     : `${bytes} bytes instead of ${known.bytes}`;
   throw refusal(`read ${known.path}`, `it must stay as it was when ${since}`, found, TypeError);
-}
-
-/** Calls a function on a file and adds the path to errors of the system. */
-function told<T>(path: string, use: () => T): T {
-  try {
-    return use();
-  } catch (cause) {
-    throw new Error(`Cannot read ${path}: ${(cause as Error).message}`, { cause });
-  }
 }
 
 /** A string, a bracket, or a colon after a name. */

@@ -26,7 +26,7 @@ import {
 } from "./read_file.ts";
 import { workOf } from "../compile/compile_layer.ts";
 import type { HostArray } from "../devices/device.ts";
-import { assertInput, nameError } from "../errors.ts";
+import { assertInput, nameErrors } from "../errors.ts";
 import type { TensorSpec, Value } from "../graph/value.ts";
 import { LayerGraph } from "../layers/layer.ts";
 import { type NdArray, ndArray } from "../ops/array.ts";
@@ -164,13 +164,12 @@ export function fuseNodes(file: OnnxGraph): readonly OnnxNode[] {
 export function addNode(g: LayerGraph, node: OnnxNode, inputs: Operands): readonly Value[] {
   const { op, attributes, outputs } = node, read = opOf(op)?.read;
   if (!read) throw importError("its operations must be known", nodeLabel(node));
-  try {
+  const cannot = `Cannot import ${op} of the ONNX model (node ${quoted(node.name)})`;
+  return nameErrors(cannot, () => {
     const made = read({ g, inputs, attributes, outputs }), values = "shape" in made ? [made] : made;
     for (const { shape } of values) checkSizes(shape);
     return values;
-  } catch (cause) {
-    throw nameError(`Cannot import ${op} of the ONNX model (node ${quoted(node.name)})`, cause);
-  }
+  });
 }
 
 /** Inputs of a node; undefined for those left out. */

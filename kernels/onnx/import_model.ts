@@ -6,10 +6,10 @@
 
 import { type Batch, countTargets } from "../batch.ts";
 import { assertInput, refusal } from "../errors.ts";
-import { dependentValues } from "../ops/autodiff.ts";
-import { GRADIENTS, isFlat } from "../ops/table.ts";
+import { dependentValues, passesGradient, sourcesOf } from "../ops/autodiff.ts";
+import { GRADIENTS } from "../ops/table.ts";
 import { elementCount } from "../graph/shapes.ts";
-import { sliceNodes, type Value } from "../graph/value.ts";
+import type { Value } from "../graph/value.ts";
 import { meanSquaredError } from "../layers/helpers.ts";
 import type { LayerGraph, Model } from "../layers/layer.ts";
 import {
@@ -65,22 +65,16 @@ export function trainedWeights(
 ): ReadonlySet<string> {
   const trained = graph.parameters.filter(({ spec }) => !spec.frozen);
   const dependent = dependentValues(graph, trained.map(({ value }) => value));
-  const nodes = sliceNodes(graph, graph.inputs, [output]);
   const must = "its output must depend on a trained weight";
   assertInput(dependent.has(output), TRAIN, must, "no weight that has a gradient", TypeError);
-  const wanted = new Set([output]);
-  for (const node of nodes.toReversed()) {
-    const isOnWay = node.outputs.some((one) => wanted.has(one)) &&
-      node.inputs.some((input) => dependent.has(input));
-    if (!isOnWay || isFlat(node.op)) continue;
-    if (!Object.hasOwn(GRADIENTS, node.op)) {
-      const step = steps.find(({ from, to }) => from <= node.id && node.id < to)!;
-      const must = "every op between parameters and loss must have a gradient";
-      throw refusal(TRAIN, must, nodeLabel(step.node), TypeError);
-    }
-    // No gradient flows through whole numbers and conditions.
-    for (const input of node.inputs) if (input.dtype === "f32") wanted.add(input);
-  }
+  const wanted = sourcesOf(graph, [output], (node) => {
+    const isOnWay = node.inputs.some((input) => dependent.has(input));
+    if (!isOnWay || !passesGradient(graph, node)) return false;
+    if (Object.hasOwn(GRADIENTS, node.op)) return true;
+    const step = steps.find(({ from, to }) => from <= node.id && node.id < to)!;
+    const must = "every op between parameters and loss must have a gradient";
+    throw refusal(TRAIN, must, nodeLabel(step.node), TypeError);
+  });
   return new Set(trained.filter(({ value }) => wanted.has(value)).map(({ spec }) => spec.name));
 }
 

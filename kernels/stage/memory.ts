@@ -101,22 +101,6 @@ export function countMemory(resident: Resident, activations: number): StageMemor
 /** The properties of a device that a plan depends on. Free views are the default: only webgpu has none. */
 type PlannedDevice = Partial<Pick<Allocator, "hasFreeViews">>;
 
-/** Bytes of a stage's activations. */
-interface ActivationBytes {
-  /** Kept for each micro-batch in flight from F to B (to W where the backward is split). */
-  readonly perMicroBatch: number;
-  /** Kept for each micro-batch from I to W, and while B runs, where the backward is split. */
-  readonly perBackward: number;
-  /** Shared by all micro-batches. */
-  readonly shared: number;
-  /** With sliced sequences, both of each slice. */
-  readonly perSlice?: readonly Pick<ActivationBytes, "perMicroBatch" | "perBackward">[];
-  /** With sliced sequences, bytes that the slices of a micro-batch share. */
-  readonly perContext?: number;
-  /** With `longestSlots`, `perMicroBatch` of each length. */
-  readonly perLength?: readonly number[];
-}
-
 /** Returns the bytes of the activations of a micro-batch of each length. */
 export const bytesOfLengths = (hasFreeViews: boolean, memory: MemoryParts): number[] =>
   memory.parts.slices.map((_, length) =>
@@ -170,7 +154,7 @@ function sizesInFlight({ program, options }: PlannedStage, hasFreeViews: boolean
 export function activationBytes(
   program: StageProgram,
   { hasFreeViews = true, ...options }: ActivationOptions & PlannedDevice,
-): ActivationBytes {
+) {
   checkInterval(options.recomputeInterval);
   const { memory, ...sizes } = sizesInFlight({ program, options }, hasFreeViews);
   const perSlice = sizes.slices.map((slice, i) => ({
@@ -178,14 +162,19 @@ export function activationBytes(
     perBackward: bytesOf(sizes.backwards[i]!),
   }));
   const perContext = bytesOf(sizes.context);
-  const all = {
-    perMicroBatch: bytesOf(sizes.slices.flat()) + perContext,
-    perBackward: bytesOf(sizes.backwards.flat()),
-    shared: bytesOf(sizes.shared),
-  };
-  if (program.slicing) return { ...all, perSlice, perContext };
   const hasLengths = program.lengths !== undefined && options.longestSlots !== undefined;
-  return hasLengths ? { ...all, perLength: bytesOfLengths(hasFreeViews, memory) } : all;
+  return {
+    /** Kept for each micro-batch in flight from F to B (to W where the backward is split). */
+    perMicroBatch: bytesOf(sizes.slices.flat()) + perContext,
+    /** Kept for each micro-batch from I to W, and while B runs, where the backward is split. */
+    perBackward: bytesOf(sizes.backwards.flat()),
+    /** Shared by all micro-batches. */
+    shared: bytesOf(sizes.shared),
+    /** With sliced sequences, both of each slice, and bytes that the slices of a micro-batch share. */
+    ...program.slicing && { perSlice, perContext },
+    /** With `longestSlots`, `perMicroBatch` of each length. */
+    ...hasLengths && !program.slicing && { perLength: bytesOfLengths(hasFreeViews, memory) },
+  };
 }
 
 /** Largest numbers of slices in flight; a whole sequence is one slice. */
@@ -198,7 +187,7 @@ export interface SliceSlots extends PerSlice<number> {
 
 /** Bytes of all activations in flight. */
 function bytesInFlight(
-  { perSlice, perContext = 0, ...whole }: ActivationBytes,
+  { perSlice, perContext = 0, ...whole }: ReturnType<typeof activationBytes>,
   slots: number | SliceSlots,
 ): number {
   if (typeof slots === "number") return slots * (whole.perMicroBatch + whole.perBackward);

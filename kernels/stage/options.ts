@@ -190,15 +190,8 @@ export const MOMENTS = {
 /** The moment with the average of the weights. */
 export const AVERAGE = "ema";
 
-/** A moment of a parameter, which is a part of the optimizer's state of this index. */
-export interface Moment {
-  readonly name: string;
-  readonly shape: Ints;
-  readonly index: number;
-}
-
 /** Returns the moments that an optimizer keeps of a parameter. */
-export function momentsOf({ kind, ema }: OptimizerOptions, shape: Ints): readonly Moment[] {
+export function momentsOf({ kind, ema }: OptimizerOptions, shape: Ints) {
   const average = { name: AVERAGE, shape, index: stateCount({ kind }) };
   const averages = ema === undefined ? [] : [average];
   if (kind !== "adafactor") {

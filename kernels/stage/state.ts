@@ -26,7 +26,6 @@ import { allocateNorms, allocateSums } from "./gradients.ts";
 import { allocateOptimizer } from "./optimizer.ts";
 import {
   AVERAGE,
-  type Moment,
   MOMENTS,
   momentsOf,
   type OptimizerOptions,
@@ -188,10 +187,10 @@ export function findTensor(
   const weight = ranges.get(name);
   if (weight) return { range: weight };
   const dot = name.lastIndexOf("."), own = name.slice(0, dot);
-  const range = ranges.get(own), isMoment = (one: Moment) => one.name === name.slice(dot + 1);
+  const range = ranges.get(own);
   if (!range) return undefined;
   const { shape, moments: places } = parameters.find((one) => one.name === own)!;
-  const index = momentsOf(optimizer, shape).find(isMoment)?.index;
+  const index = momentsOf(optimizer, shape).find((one) => one.name === name.slice(dot + 1))?.index;
   if (index === undefined) return undefined;
   return { state: moments[index]!, range: places?.[index] ?? range };
 }

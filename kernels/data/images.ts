@@ -90,26 +90,17 @@ export function checkScale({ size, mean = [], std = [] }: ImageScale): void {
 /** Bytes of the file of an image. */
 const IMAGE_BYTES_MAX = 2 ** 28;
 
-/** Format and size of an image, by the first bytes of its file. */
-interface ImageHeader {
-  readonly isPng: boolean;
-  /** True if a JPEG has red, green and blue, not brightness and colour, as libjpeg decides. */
-  readonly isRgb?: boolean;
-  readonly channels: number;
-  readonly height: number;
-  readonly width: number;
-}
-
 /** Channels of PNG's colour types: grey, colours, palette, grey and alpha, colours and alpha. */
 const PNG_CHANNELS: readonly (number | undefined)[] = [1, , 3, 3, 2, , 4];
 
 /** Returns format and size of an image, by the first bytes of its file. */
-function headerOf(bytes: Buffer): ImageHeader | undefined {
+function headerOf(bytes: Buffer) {
   if (bytes.length >= 33 && bytes.toString("latin1", 0, 8) === "\x89PNG\r\n\x1a\n") {
     const width = bytes.readUInt32BE(16), height = bytes.readUInt32BE(20);
     return { isPng: true, channels: PNG_CHANNELS[bytes[25]!] ?? 0, height, width };
   }
   if (bytes[0] !== 0xff || bytes[1] !== 0xd8) return undefined;
+  // True if a JPEG has red, green and blue, not brightness and colour, as libjpeg decides.
   let isRgb: boolean | undefined;
   for (let at = 2; at + 9 < bytes.length && bytes[at] === 0xff;) {
     const marker = bytes[at + 1]!;
@@ -136,7 +127,10 @@ function headerOf(bytes: Buffer): ImageHeader | undefined {
  *
  * @returns the file without a colour that counts as transparent: `pngjs` would make its pixels black.
  */
-function checkPixels(bytes: Buffer, { height, width, channels }: ImageHeader): Buffer {
+function checkPixels(
+  bytes: Buffer,
+  { height, width, channels }: NonNullable<ReturnType<typeof headerOf>>,
+): Buffer {
   const isPalette = bytes[25] === 3, bits = bytes[24]! * (isPalette ? 1 : channels);
   const parts: Buffer[] = [];
   let opaque = bytes;

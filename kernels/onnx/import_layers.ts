@@ -30,13 +30,8 @@ import {
   type Sources,
 } from "./fold.ts";
 
-/** The steps of a file, cut into layers. */
-export interface Cut {
-  /** The steps of each layer, in order. */
-  readonly layers: readonly (readonly FoldedNode[])[];
-  /** Steps that each layer computes again. */
-  readonly locals: ReadonlySet<FoldedNode>;
-}
+/** The steps of each layer of a file, and the steps that each layer computes again. */
+export type Cut = ReturnType<typeof cutSteps>;
 
 /** Largest share of the work of the model for a step that every layer computes again. */
 const LOCAL_SHARE = 0.01;
@@ -61,7 +56,7 @@ export const PRODUCTS: ReadonlySet<string> = new Set([
  *
  * @param least smallest number of layers, if the file has enough products with weights.
  */
-export function cutSteps(folded: FoldedFile, output: string, least = 1): Cut {
+export function cutSteps(folded: FoldedFile, output: string, least = 1) {
   const { locals, withWeight } = localSteps(folded);
   const steps = folded.steps.filter((step) => !locals.has(step));
   const places = bestPlaces(steps, placesOf(steps, output), withWeight);

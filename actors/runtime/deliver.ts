@@ -6,7 +6,14 @@
 
 import { failAsks, settleAsk, withdraw } from "./asks.ts";
 import type { Reason } from "./failure.ts";
-import { type Isolate, rejectMessage, releaseId, subscribe } from "./isolate.ts";
+import {
+  type Isolate,
+  post,
+  rejectMessage,
+  releaseId,
+  reportDeadLetter,
+  subscribe,
+} from "./isolate.ts";
 import {
   addWatcher,
   admit,
@@ -18,7 +25,7 @@ import {
 } from "./lifecycle.ts";
 import { FIRST_SERIAL, launch } from "./spawning.ts";
 import { type ActorRef, isMessage } from "./types.ts";
-import type { Frame, MessageFrame } from "./wire.ts";
+import type { Frame, MessageFrame, SwitchFrame } from "./wire.ts";
 
 /**
  * Notifies the actors of `isolate` that isolate `number` is gone: watchers and askers of actors
@@ -71,8 +78,6 @@ export function deliver(isolate: Isolate, frame: Frame): void {
       return launch(isolate, frame);
     case "watch":
       return addWatcher(isolate, frame.ref, frame.by);
-    case "unwatch":
-      return void isolate.actors.get(frame.ref.serial)?.watchers.delete(frame.by);
     case "down":
       noteEnd(isolate, frame.ref, frame.reason);
       return notifyWatchers(isolate, { ref: frame.ref, reason: frame.reason });
@@ -120,4 +125,28 @@ function deliverMessage(isolate: Isolate, frame: MessageFrame): void {
     return rejectMessage(isolate, frame, "no-room", undefined, { status: "unsent", why });
   }
   if (!admit(isolate, actor, frame)) rejectMessage(isolate, frame, "stopped", actor.reason);
+}
+
+/**
+ * Makes a frame a dead letter if it contains a message or an answer, and notifies the isolate that waits
+ * for a result.
+ *
+ * @param to the isolate that would get it.
+ * @param why the reason why it cannot be sent. Absent: its isolate has never existed.
+ */
+export function rejectFrame(
+  isolate: Isolate,
+  to: number,
+  frame: Frame | SwitchFrame,
+  why?: string,
+): void {
+  const reason = why === undefined ? "no-such-actor" : "not-cloneable";
+  const unsent = why === undefined ? undefined : { status: "unsent", why } as const;
+  if (frame.kind === "message") rejectMessage(isolate, frame, reason, undefined, unsent);
+  if (frame.kind === "watch") {
+    post(isolate, frame.by, { kind: "down", ref: frame.ref, reason: "stopped" });
+  }
+  if (frame.kind !== "answer") return;
+  if (frame.letter) reportDeadLetter(isolate, { ...frame.letter, reason }, undefined);
+  if (unsent) post(isolate, to, { ...frame, outcome: unsent, letter: undefined });
 }

@@ -39,7 +39,15 @@ import {
   snapshot,
 } from "./observer.ts";
 import type { Collectives } from "./transport.ts";
-import { type ActorRef, isMessage, isRef, kindOf, type Lane, type Message } from "./types.ts";
+import {
+  type ActorRef,
+  isMessage,
+  isRef,
+  kindOf,
+  type Lane,
+  type Message,
+  resultOr,
+} from "./types.ts";
 import type { Frame, LaunchFrame, MessageFrame, Outcome, PlaceKind } from "./wire.ts";
 import type { Clock } from "./world.ts";
 
@@ -324,13 +332,7 @@ export function reportDeadLetter(isolate: Isolate, letter: DeadLetter, message: 
 }
 
 /** Returns a copy of a value; undefined if it cannot be cloned. */
-function copyOrNone<T>(value: T): T | undefined {
-  try {
-    return snapshot(value);
-  } catch (error) {
-    if (!isCloneError(error)) throw error;
-  }
-}
+const copyOrNone = <T>(value: T): T | undefined => resultOr(() => snapshot(value), undefined);
 
 /** The names of the lanes. */
 export const LANES: readonly Lane[] = ["control", "data", "idle"];
@@ -413,10 +415,6 @@ interface Span {
   end(): void;
 }
 
-interface Tracer {
-  startSpan(name: string, options?: { readonly attributes: Readonly<Attributes> }): Span;
-}
-
 type Attributes = Record<string, string | number>;
 
 /** A metric that is recorded when it changes. */
@@ -437,15 +435,8 @@ interface Observed {
 /** Makes the instruments of metrics. */
 interface Meter {
   createGauge(name: string, options: object): Gauge;
-  createHistogram(name: string, options: object): {
-    record(value: number, attributes: Attributes): void;
-  };
+  createHistogram(name: string, options: object): Gauge;
   createObservableGauge(name: string, options: object): ObservableGauge;
-}
-
-interface Providers {
-  readonly tracerProvider: { getTracer(name: string): Tracer };
-  readonly meterProvider: { getMeter(name: string): Meter };
 }
 
 /** Name of the instrumentation. */
@@ -498,19 +489,16 @@ export function openTelemetry(isolate: Isolate): Observer | undefined {
 
 /** Returns the meter of metrics; undefined if telemetry is off. */
 export function openMeter(): Meter | undefined {
-  return openTracer() && providers?.meterProvider.getMeter(NAME);
+  return openTracer() && Deno.telemetry.meterProvider.getMeter(NAME);
 }
-
-const { telemetry: providers } = Deno as unknown as { telemetry?: Providers };
 
 /** Opens the tracer; undefined if telemetry is off, because Deno's tracer then throws when it
  * starts a span. */
-function openTracer(): Tracer | undefined {
-  try {
-    const tracer = providers?.tracerProvider.getTracer(NAME);
-    tracer?.startSpan("probe");
+const openTracer = () =>
+  resultOr(() => {
+    const tracer: {
+      startSpan(name: string, options?: { readonly attributes: Readonly<Attributes> }): Span;
+    } = Deno.telemetry.tracerProvider.getTracer(NAME);
+    tracer.startSpan("probe");
     return tracer;
-  } catch {
-    return undefined;
-  }
-}
+  }, undefined);

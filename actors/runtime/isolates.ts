@@ -5,13 +5,7 @@
  * @module
  */
 
-import {
-  type DeadLetter,
-  describeFailure,
-  goneFailure,
-  messageOf,
-  type Reason,
-} from "./failure.ts";
+import { type DeadLetter, describeFailure, messageOf, type Reason } from "./failure.ts";
 import type { Network } from "./isolate.ts";
 import { isCloneError, snapshot } from "./observer.ts";
 import { starterOf } from "./spawning.ts";
@@ -87,48 +81,11 @@ function limit(promise: Promise<unknown>, ms: number, late: () => void): void {
   promise.finally(() => clearTimeout(timer));
 }
 
-/**
- * Makes a frame a dead letter, if it contains a message or an answer.
- *
- * @param to the isolate that would get it.
- * @param why the reason why it cannot be sent. Absent: its isolate has never existed.
- * @returns a frame for the isolate that waits for a result, and its number.
- */
-function rejectFrame(
-  onDeadLetter: (letter: DeadLetter, message?: unknown) => void,
-  to: number,
-  frame: Frame | SwitchFrame,
-  why?: string,
-): { readonly to: number; readonly frame: Frame } | undefined {
-  const isCloneable = why === undefined;
-  const reason = isCloneable ? "no-such-actor" : "not-cloneable";
-  if (frame.kind === "message") {
-    const { from, to, message, replyTo } = frame;
-    onDeadLetter(
-      { from: from.id, to: to.id, type: message.type, reason },
-      isCloneable ? message : undefined,
-    );
-    const outcome = why === undefined
-      ? { status: "gone", failure: goneFailure(to.id) } as const
-      : { status: "unsent", why } as const;
-    if (!replyTo) return undefined;
-    const answer: Frame = { kind: "answer", from: to.isolate, ask: replyTo.ask, outcome };
-    return { to: replyTo.isolate, frame: answer };
-  }
-  if (frame.kind === "watch") {
-    return { to: frame.by, frame: { kind: "down", ref: frame.ref, reason: "stopped" } };
-  }
-  if (frame.kind !== "answer") return undefined;
-  if (frame.letter) onDeadLetter({ ...frame.letter, reason });
-  return why === undefined
-    ? undefined
-    : { to, frame: { ...frame, outcome: { status: "unsent", why }, letter: undefined } };
-}
-
 /** The parts of the root isolate that the registry needs. */
 export interface Root extends Omit<BootFrame, "kind" | "isolate" | "launch" | "places"> {
   readonly onDeadLetter: (letter: DeadLetter, message?: unknown) => void;
   deliver(frame: Frame): void;
+  reject(to: number, frame: Frame | SwitchFrame, why?: string): void;
   isolateGone(isolate: number, reason: Reason): void;
 }
 
@@ -192,7 +149,10 @@ export class IsolateRegistry implements Network {
     if (member) return member.remote.send(frame, transfer);
     if (this.#gone.has(to)) return;
     const copy = snapshot(frame, transfer);
-    this.#whenThere(to, (member) => member ? member.remote.send(copy, []) : this.#reject(to, copy));
+    this.#whenThere(
+      to,
+      (member) => member ? member.remote.send(copy, []) : this.root.reject(to, copy),
+    );
   }
 
   drain(): Promise<void> | undefined {
@@ -320,11 +280,11 @@ export class IsolateRegistry implements Network {
     this.#whenThere(to, (member) => {
       try {
         if (member) member.remote.send(frame, transfer);
-        else this.#reject(to, frame);
+        else this.root.reject(to, frame);
       } catch (error) {
         // Some transports cannot send every value that another can.
         if (!isCloneError(error)) throw error;
-        this.#reject(to, frame, error.message);
+        this.root.reject(to, frame, error.message);
       }
     });
   }
@@ -381,13 +341,6 @@ export class IsolateRegistry implements Network {
     const early = this.#early.get(number) ?? [];
     this.#early.delete(number);
     for (const greet of early) greet(undefined);
-  }
-
-  #reject(to: number, frame: Frame | SwitchFrame, why?: string): void {
-    const answer = rejectFrame(this.root.onDeadLetter, to, frame, why);
-    if (!answer) return;
-    if (answer.to === 0) this.root.deliver(answer.frame);
-    else this.#members.get(answer.to)?.remote.send(answer.frame, []);
   }
 
   #await(remote: RemoteIsolate, told: Promise<void>): void {

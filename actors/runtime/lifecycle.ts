@@ -11,7 +11,14 @@
 import { type Actor, keyOf, SYSTEM_SERIAL, type Timer } from "./actor.ts";
 import { abandonAsks, answer, settleAsk } from "./asks.ts";
 import { MAILBOX_CAPACITY, type StopOptions } from "./context.ts";
-import { describeFailure, type Down, type Failure, goneFailure, type Reason } from "./failure.ts";
+import {
+  describeFailure,
+  type Down,
+  type Failure,
+  goneFailure,
+  messageOf,
+  type Reason,
+} from "./failure.ts";
 import {
   type Contents,
   enqueue,
@@ -24,7 +31,7 @@ import {
   sendReceipt,
 } from "./isolate.ts";
 import type { Envelope, HandlingStep, Mailbox } from "./mailbox.ts";
-import { isCloneError, snapshot } from "./observer.ts";
+import { snapshot } from "./observer.ts";
 import type { Addend } from "./transport.ts";
 import { type ActorRef, assertInput, assertMessage, assertRef, type Message } from "./types.ts";
 
@@ -66,13 +73,8 @@ function isWatching(isolate: Isolate, actor: Actor, key: string): boolean {
 function forget(isolate: Isolate, key: string, watcher: Actor): void {
   const watches = isolate.watches.get(key) ?? [];
   const others = watches.filter((one) => one.watcher !== watcher);
-  if (others.length === watches.length) return;
   if (others.length > 0) isolate.watches.set(key, others);
-  else {
-    isolate.watches.delete(key);
-    const { ref } = watches[0]!;
-    post(isolate, ref.isolate, { kind: "unwatch", ref, by: isolate.number });
-  }
+  else isolate.watches.delete(key);
 }
 
 /** Notes that isolate `by` watches an actor of this isolate. */
@@ -334,9 +336,8 @@ function refuse(value: unknown): TypeError | undefined {
   try {
     snapshot(value);
   } catch (error) {
-    if (!isCloneError(error)) throw error;
     return new TypeError(
-      `Cannot record an external value: it must be structured-cloneable, ${error.message}`,
+      `Cannot record an external value: it must be structured-cloneable, ${messageOf(error)}`,
     );
   }
 }

@@ -277,11 +277,7 @@ export function both(one: Observer | undefined, other: Observer | undefined): Ob
   };
 }
 
-const canBeSent = (value: unknown): boolean =>
-  resultOr(() => {
-    snapshot(value);
-    return true;
-  }, false);
+const canBeSent = (value: unknown): boolean => resultOr(() => (snapshot(value), true), false);
 
 /** Returns the name of an observed message, unique among messages to its actor. */
 export function messageName(from: ActorRef, nth: number): string {

@@ -15,7 +15,7 @@ import {
   type SystemEvent,
   type SystemStopOptions,
 } from "./context.ts";
-import { deliver, isolateGone } from "./deliver.ts";
+import { deliver, isolateGone, rejectFrame } from "./deliver.ts";
 import { ActorFailedError, type DeadLetter, describeFailure, type Failure } from "./failure.ts";
 import { type Environment, Isolate, sendMessage, subscribe } from "./isolate.ts";
 import type { IsolateRegistry, Root } from "./isolates.ts";
@@ -38,63 +38,62 @@ function openEnding(
   emptied: PromiseWithResolvers<void>,
   close: () => Promise<void>,
 ): System["stop"] {
-  let ended: Promise<void> | undefined, cancel: (() => void) | undefined;
-
-  const hurry = () => {
-    cancel ??= limit(isolate, () => {
-      leaveBehind(isolate);
-      emptied.resolve();
-    });
-    stopNow(isolate, self);
-  };
-  const drain = ({ signal }: SystemStopOptions) => {
+  let ended: Promise<void> | undefined;
+  const begin = (drains: boolean) => {
+    if (!drains) return stopNow(isolate, self);
     self.isDraining = true;
     stop(isolate, self);
-    return onAbort(signal, hurry);
   };
-  const endAll = async (options: SystemStopOptions) => {
-    const forget = isDraining(options) ? drain(options) : hurry();
-    await emptied.promise;
-    forget?.();
-    cancel?.();
-    await close();
-  };
+  const { hurry, end } = openStop(isolate, begin, () => {
+    leaveBehind(isolate);
+    emptied.resolve();
+  });
   return (first: ActorRef | SystemStopOptions = {}, options: SystemStopOptions = {}) => {
     if (isRef(first)) return endOne(isolate, self, first, options);
     // A stop without draining does not wait for a draining one.
     if (ended && !isDraining(first)) hurry();
-    return ended ??= endAll(first);
+    return ended ??= end(first, emptied.promise).then(close);
   };
 }
 
-async function endOne(
+/** Stops a child of the system; resolves when it has ended, or takes too long. */
+function endOne(
   isolate: Isolate,
   self: Actor,
   ref: ActorRef,
   options: SystemStopOptions,
 ): Promise<void> {
-  const late = Promise.withResolvers<void>();
+  const { promise, resolve, reject } = Promise.withResolvers<void>();
+  const begin = (drains: boolean) =>
+    void endChild(isolate, self, ref, drains).then(resolve, reject);
+  return openStop(isolate, begin, resolve).end(options, promise);
+}
+
+/**
+ * Opens a stop, which may drain until its signal aborts. Then it has twice the grace.
+ *
+ * @param begin starts it, and is called again without draining.
+ * @param late called when it takes longer.
+ */
+function openStop({ env }: Isolate, begin: (drains: boolean) => void, late: () => void) {
   let cancel: (() => void) | undefined;
   const hurry = () => {
-    cancel ??= limit(isolate, late.resolve);
-    return endChild(isolate, self, ref, false);
+    cancel ??= env.clock.after(2 * env.stopGraceMs, late);
+    begin(false);
   };
-  const forget = onAbort(options.signal, () => void hurry());
-  const end = isDraining(options) ? endChild(isolate, self, ref, true) : hurry();
-  await Promise.race([end, late.promise]);
-  forget();
-  cancel?.();
-}
-
-/** Sets the time limit of a stop: twice the grace. */
-function limit({ env }: Isolate, late: () => void): () => void {
-  return env.clock.after(2 * env.stopGraceMs, late);
-}
-
-/** Calls `run` when a signal aborts. Returns a function that removes the listener. */
-function onAbort(signal: AbortSignal | undefined, run: () => void): () => void {
-  signal?.addEventListener("abort", run, { once: true });
-  return () => signal?.removeEventListener("abort", run);
+  return {
+    hurry,
+    /** Starts it; resolves at its end. */
+    async end(options: SystemStopOptions, ended: Promise<void>): Promise<void> {
+      const { signal } = options;
+      signal?.addEventListener("abort", hurry, { once: true });
+      if (isDraining(options)) begin(true);
+      else hurry();
+      await ended;
+      signal?.removeEventListener("abort", hurry);
+      cancel?.();
+    },
+  };
 }
 
 function isDraining({ drain = false, signal }: SystemStopOptions): boolean {
@@ -206,6 +205,7 @@ export function openSystem(world: World): System {
     observer: world.observer && "module" in world.observer ? world.observer : undefined,
     onDeadLetter: reports.onDeadLetter,
     deliver: (frame) => isolate.deliver(frame),
+    reject: (to, frame, why) => rejectFrame(isolate, to, frame, why),
     isolateGone: (number, reason) => isolateGone(isolate, number, reason),
   });
   const env: Environment = {

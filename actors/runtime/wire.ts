@@ -83,7 +83,6 @@ export type Frame =
   | { readonly kind: "withdraw"; readonly to: ActorRef; readonly question: ReplyTo }
   /** Isolate `by` watches `ref`. */
   | { readonly kind: "watch"; readonly ref: ActorRef; readonly by: number }
-  | { readonly kind: "unwatch"; readonly ref: ActorRef; readonly by: number }
   | { readonly kind: "down"; readonly ref: ActorRef; readonly reason: Reason }
   /** Stops an actor; `drain`: after the messages that have arrived. */
   | { readonly kind: "stop"; readonly ref: ActorRef; readonly drain: boolean }

@@ -400,7 +400,6 @@ const TO_ALL: FrameChecks = {
   answer: { from: isOwn, ask: isNumber, outcome: isOutcome, letter: orNone(isLetter) },
   withdraw: { to: isRef, question: asksForOwn },
   watch: { ref: isRef, by: isOwn },
-  unwatch: { ref: isRef, by: isOwn },
   down: { ref: isOfOwn, reason: isReason },
   receipt: { to: isRef, message: isMessage },
   ended: { parent: isRef, child: isOfOwn, reason: isReason },

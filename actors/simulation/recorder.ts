@@ -31,26 +31,18 @@ export async function hashModules(
   modules: readonly string[],
 ): Promise<Readonly<Record<string, string>>> {
   const base = modules.find((module) => module.startsWith("file:"));
-  const hashes = new Map<string, string>();
-  let found = [...new Set(modules)];
-  for (const named = new Set(modules); found.length > 0;) {
-    const read = await Promise.all(found.map(async (module) => {
-      const text = await readModule(module);
-      if (text === undefined && named.has(module)) {
-        throw new TypeError(`Cannot write a journal: ${module} must be a module that can be read`);
-      }
-      return { module, text };
-    }));
-    const next = new Set<string>();
-    for (const { module, text } of read) {
-      if (text === undefined) continue;
-      const hash = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text));
-      hashes.set(module, new Uint8Array(hash).toHex());
-      for (const imported of importsOf(module, text)) next.add(imported);
+  const found = new Set(modules), names: (readonly [string, string])[] = [];
+  // Imports are added to the set while it is read.
+  for (const module of found) {
+    const text = await readModule(module);
+    if (text === undefined) {
+      if (!modules.includes(module)) continue;
+      throw new TypeError(`Cannot write a journal: ${module} must be a module that can be read`);
     }
-    found = [...next].filter((module) => !hashes.has(module));
+    const hash = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text));
+    names.push([nameOf(module, base), new Uint8Array(hash).toHex()]);
+    for (const imported of importsOf(module, text)) found.add(imported);
   }
-  const names = [...hashes].map(([module, hash]) => [nameOf(module, base), hash] as const);
   return Object.fromEntries(names.sort(([a], [b]) => a < b ? -1 : 1));
 }
 

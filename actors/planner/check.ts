@@ -18,7 +18,7 @@ import type { StepOutcome } from "../pipeline/step.ts";
 import { isolationFor } from "../run/devices.ts";
 import { computes, readStep } from "../run/timeline.ts";
 import type { PlaceName } from "../runtime/mod.ts";
-import { mapFields } from "./costs.ts";
+import { mapFields, meansOfFields } from "./costs.ts";
 import { type Meter, openMeter } from "./measure.ts";
 import { type MeasuredOptions, type MeasuredRun, openMeasuredRun } from "./measure_links.ts";
 import { lastEnd, type Prediction, predictStep, timedActions } from "./predict.ts";
@@ -71,13 +71,11 @@ export function measuredParts(
 /** Returns the parts of a prediction. */
 function predictedParts({ stepMs, variationMs, simulated }: Prediction): StepParts {
   const { workers, computedMs } = simulated;
-  const mean = (name: keyof typeof workers[number]) => meanOf(workers.map((one) => one[name]));
   const actions = Array.from(timedActions(simulated), ({ action, start, end }): NamedMs => {
     const isOne = partsOf(action).every(({ kind }) => kind === action.kind);
     return [`${action.stage}${isOne ? action.kind : "F&B"}`, end - start];
   });
-  const busyMs = mean("busyMs"), dispatchMs = mean("dispatchMs");
-  const messageMs = mean("communicationMs");
+  const { busyMs, dispatchMs, communicationMs: messageMs } = meansOfFields(workers);
   return {
     busyMs,
     dispatchMs,
@@ -91,9 +89,9 @@ function predictedParts({ stepMs, variationMs, simulated }: Prediction): StepPar
 
 /** Returns the means of the parts of several steps. */
 export function meanParts(all: readonly StepParts[]): StepParts {
-  const { actions, ...times } = all[0]!;
+  const [{ actions }] = all as [StepParts];
   return {
-    ...mapFields(times, (_, name) => meanOf(all.map((one) => one[name]))),
+    ...meansOfFields(all.map(({ actions: _, ...times }) => times)),
     actions: mapFields(actions, (_, name) => meanOf(all.map((one) => one.actions[name] ?? 0))),
   };
 }

@@ -23,6 +23,7 @@ import {
   linearMs,
   type LinkCost,
   type LoadCost,
+  meanOf,
   parametersOf,
   type Profile,
   slicedFacts,
@@ -45,6 +46,11 @@ export const mapFields = <K extends string, V, R>(
   Object.fromEntries(
     Object.entries<V>(all).map(([name, value]) => [name, change(value, name as K)]),
   ) as Record<K, R>;
+
+/** Returns the mean of each field of several objects. */
+export const meansOfFields = <K extends string>(
+  all: readonly Readonly<Record<K, number>>[],
+): Record<K, number> => mapFields(all[0]!, (_, name) => meanOf(all.map((one) => one[name])));
 
 /** Opens the costs of a device. */
 export function openCosts(profile: Profile, device: string) {

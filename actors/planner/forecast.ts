@@ -30,9 +30,16 @@ import { pipelineCount } from "../pipeline/layout.ts";
 import { compileRun } from "../run/compile.ts";
 import { type CompiledRun, limitedBytes } from "../run/memory.ts";
 import { assertServable } from "../run/prepare.ts";
-import { type FoundCost, mapFields, openCosts, optimizerMs, recommendLayout } from "./costs.ts";
+import {
+  type FoundCost,
+  mapFields,
+  meansOfFields,
+  openCosts,
+  optimizerMs,
+  recommendLayout,
+} from "./costs.ts";
 import { type Prediction, predictRun, predictWithin } from "./predict.ts";
-import { type LayerFacts, type LoadCost, meanOf, type Profile, slicedFacts } from "./profile.ts";
+import { type LayerFacts, type LoadCost, type Profile, slicedFacts } from "./profile.ts";
 
 /**
  * Returns a lower bound of the step's milliseconds. Each worker waits for its first input, runs all
@@ -583,18 +590,12 @@ export function candidateRun(
   memoryBytes: readonly number[],
   batch: number,
 ) {
-  const { workers } = simulated;
-  const mean = (name: keyof WorkerTimes) => meanOf(workers.map((one) => one[name]));
   // Varied durations lengthen the bubble; drawn steps without a wait may be slightly shorter. The rest
   // is the request of the step.
-  const evenMs = mean("bubbleMs"), bubbleMs = Math.max(0, evenMs + variedMs);
-  const parts: WorkerTimes = {
-    busyMs: mean("busyMs"),
-    dispatchMs: mean("dispatchMs"),
-    communicationMs: mean("communicationMs"),
-    bubbleMs,
-    closingMs: mean("closingMs") + stepMs - simulated.makespanMs - (bubbleMs - evenMs),
-  };
+  const means = meansOfFields(simulated.workers), evenMs = means.bubbleMs;
+  const bubbleMs = Math.max(0, evenMs + variedMs);
+  const closingMs = means.closingMs + stepMs - simulated.makespanMs - (bubbleMs - evenMs);
+  const parts: WorkerTimes = { ...means, bubbleMs, closingMs };
   return {
     ...candidate,
     /** Milliseconds of a step. */

@@ -29,6 +29,7 @@ import {
   type PlanSpace,
   SAME,
 } from "./forecast.ts";
+import { firstWhere } from "./profile.ts";
 
 /**
  * Explains why a step is longer than the best: by the part with the largest increase, and the part
@@ -290,7 +291,9 @@ class PlanSearch {
         continue;
       }
       const placed = this.#placed(first);
-      if (placed) queue.splice(placeIn(queue, placed), 0, placed);
+      if (!placed) continue;
+      const place = firstWhere(queue.length, (index) => byBound(queue[index]!, placed) <= 0);
+      queue.splice(place, 0, placed);
     }
   }
 
@@ -533,17 +536,6 @@ function orRefusal<T>(make: () => T): T | RangeError {
     if (error instanceof RangeError) return error;
     throw error;
   }
-}
-
-/** Returns the index before which a candidate is inserted into others, of which the shortest is last. */
-function placeIn(queue: readonly Bounded[], one: Bounded): number {
-  let low = 0, high = queue.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (byBound(queue[middle]!, one) > 0) low = middle + 1;
-    else high = middle;
-  }
-  return low;
 }
 
 /** Minimum relative gain of a bucket size, a k or a layout. */

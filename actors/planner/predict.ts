@@ -34,6 +34,7 @@ import {
   stageModel,
 } from "./costs.ts";
 import {
+  firstWhere,
   type LayerCost,
   type LayerFacts,
   type LinearCost,
@@ -105,30 +106,10 @@ function msSince(lists: readonly Float64Array[]): (time: number) => number {
   times.sort();
   const sums = new Float64Array(times.length + 1);
   for (let i = 0; i < times.length; i++) sums[i + 1] = sums[i]! + times[i]!;
-  let count = 0;
   return (time) => {
-    count = countUntil(times, time, count);
+    const count = firstWhere(times.length, (index) => times[index]! > time);
     return count * time - sums[count]!;
   };
-}
-
-/** Returns the number of sorted times up to `time`, which is most often close to `near`. */
-function countUntil(times: Float64Array, time: number, near: number): number {
-  let low = near, high = near;
-  for (let far = 1; low > 0 && times[low - 1]! > time; far *= 2) {
-    high = low - 1;
-    low = Math.max(0, low - far);
-  }
-  for (let far = 1; high < times.length && times[high]! <= time; far *= 2) {
-    low = high + 1;
-    high = Math.min(times.length, high + far);
-  }
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (times[middle]! <= time) low = middle + 1;
-    else high = middle;
-  }
-  return low;
 }
 
 /** Options of a prediction: those of {@linkcode train} that affect time, and names in the profile. */

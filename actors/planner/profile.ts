@@ -298,6 +298,17 @@ export function median(values: readonly number[]): number {
   return (sorted[Math.floor(middle)]! + sorted[Math.ceil(middle)]!) / 2;
 }
 
+/** Returns the first index below `count` that fits, or `count`; all later ones must fit, too. */
+export function firstWhere(count: number, fits: (index: number) => boolean): number {
+  let low = 0, high = count;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (fits(middle)) high = middle;
+    else low = middle + 1;
+  }
+  return low;
+}
+
 /** Limit of a profile's file, far above any measured profile. */
 export const PROFILE_BYTES_MAX = 2 ** 24;
 

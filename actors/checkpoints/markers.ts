@@ -8,7 +8,13 @@
  * @module
  */
 
-import { builtin, inputFileProblem, refusal, repeatedKey } from "../../kernels/internal.ts";
+import {
+  assertInput,
+  builtin,
+  inputFileProblem,
+  refusal,
+  repeatedKey,
+} from "../../kernels/internal.ts";
 import { type Disk, type DiskFile, folderEntries, type Manifest, stepName } from "./format.ts";
 import { diskError, removeIfThere, replaceFile, syncFolder } from "./write.ts";
 
@@ -39,11 +45,9 @@ export async function readWhole<T>(
   using file = await openInput(disk, full, bytesMax);
   const { size } = await file.stat();
   const received = size === bytes ? await hashOf(file) : `${size} bytes`;
-  if (received !== sha256) {
-    const must = `${name} must have the hash ${shownHash(sha256)} of its manifest`;
-    const changed = `${received}; it is torn or was changed`;
-    throw refusal(`read the checkpoint ${path}`, must, changed, SyntaxError);
-  }
+  const must = `${name} must have the hash ${shownHash(sha256)} of its manifest`;
+  const changed = `${received}; it is torn or was changed`;
+  assertInput(received === sha256, `read the checkpoint ${path}`, must, changed, SyntaxError);
   await file.seek(0, Deno.SeekMode.Start);
   return await read(file, full);
 }

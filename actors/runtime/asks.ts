@@ -112,19 +112,15 @@ export function refuseAsk(
     );
   }
   const cannot = `Cannot ask "${to.id}" for "${message.type}":`;
+  const wrong = (must: string, received: unknown) =>
+    new RangeError(`${cannot} ${must}, received ${String(received)}`);
   if (typeof timeoutMs !== "number" || !(timeoutMs >= 0)) {
-    return new RangeError(
-      `${cannot} timeoutMs must be 0 or more, or Infinity, received ${String(timeoutMs)}`,
-    );
+    return wrong("timeoutMs must be 0 or more, or Infinity", timeoutMs);
   }
   if (signal !== undefined && !(signal instanceof AbortSignal)) {
     return new TypeError(`${cannot} signal must be an AbortSignal, received ${kindOf(signal)}`);
   }
-  if (!LANES.includes(lane)) {
-    return new RangeError(
-      `${cannot} lane must be ${LANES.join(", ")}, received ${String(lane)}`,
-    );
-  }
+  if (!LANES.includes(lane)) return wrong(`lane must be ${LANES.join(", ")}`, lane);
   const must = !actor
     ? undefined
     : actor.state === "stopping"
@@ -136,7 +132,7 @@ export function refuseAsk(
     : undefined;
   if (must) return new TypeError(`${cannot} ${must}`);
   if (size < MAILBOX_CAPACITY) return undefined;
-  return new RangeError(`${cannot} at most ${size} questions must wait, received one more`);
+  return wrong(`at most ${size} questions must wait`, "one more");
 }
 
 /** Settles a question. If it has already been settled, reports the dead letter `letter`. */

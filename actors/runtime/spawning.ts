@@ -215,12 +215,9 @@ export function spawn<T extends Message>(
 
 function nextIsolate(isolate: Isolate, cannot: string): number {
   const number = isolate.number * (MAX_ISOLATES + 1) + isolate.started + 1;
-  if (isolate.started === MAX_ISOLATES || !Number.isSafeInteger(number)) {
-    throw new RangeError(
-      `${cannot} an isolate must start at most ${MAX_ISOLATES} others, ` +
-        "and isolates must nest at most 3 deep",
-    );
-  }
+  const isFree = isolate.started < MAX_ISOLATES && Number.isSafeInteger(number);
+  const must = `an isolate must start at most ${MAX_ISOLATES} others, nested at most 3 deep`;
+  assertInput(isFree, `${cannot} ${must}`, "one more");
   isolate.started++;
   return number;
 }

@@ -140,11 +140,8 @@ async function describe(
   const frame: HostFrame = { kind: "load", from, export: name };
   const said = await port.exchange(frame, limitMs);
   if (typeof said !== "string") throw errorOf(said);
-  if (said.length > DESCRIPTION_MAX) {
-    throw new RangeError(
-      `${cannot}: its description must have at most ${DESCRIPTION_MAX} characters`,
-    );
-  }
+  const must = `its description must have at most ${DESCRIPTION_MAX} characters`;
+  assertInput(said.length <= DESCRIPTION_MAX, `${cannot}: ${must}`, said.length);
   const definition: unknown = { ...JSON.parse(said), create() {} };
   checkDefinition(cannot, definition);
   const { name: called, protocol, messages, permissions = {} } = definition;
@@ -154,13 +151,10 @@ async function describe(
   const areShort = [called, ...types, ...kinds, ...lists.flat()].every((text) =>
     typeof text === "string" && text.length <= NAME_MAX
   );
-  if (areLists && areShort && types.length <= LIST_MAX) {
-    return { name: called, protocol, messages, permissions };
-  }
-  throw new RangeError(
-    `${cannot}: its names, messages and permissions must be at most ${LIST_MAX} of each kind, ` +
-      `of at most ${NAME_MAX} characters`,
-  );
+  const most = `at most ${LIST_MAX} of each kind, of at most ${NAME_MAX} characters`;
+  const areFew = areLists && areShort && types.length <= LIST_MAX;
+  assertInput(areFew, `${cannot}: its names, messages and permissions must be ${most}`, "more");
+  return { name: called, protocol, messages, permissions };
 }
 
 /** Returns an error of a sandbox. Its fields are untrusted, and are shown to users. */
@@ -496,10 +490,8 @@ export class Host {
   #reserve(to: string, bytes: number): void {
     const { count, bytes: before } = this.#waiting;
     if (count === WAITING_MAX || count > 0 && before + bytes > WAITING_BYTES_MAX) {
-      throw new RangeError(
-        `it must not flood others: at most ${WAITING_MAX} of its messages must wait, ` +
-          `of ${WAITING_BYTES_MAX} bytes together`,
-      );
+      const most = `${WAITING_MAX} of its messages must wait, of ${WAITING_BYTES_MAX} bytes`;
+      throw new RangeError(`it must not flood others: at most ${most} together`);
     }
     const account = this.#accounts.getOrInsertComputed(to, () => ({ count: 0, bytes: 0 }));
     for (const one of [account, this.#waiting]) {

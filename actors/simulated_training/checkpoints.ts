@@ -4,6 +4,7 @@
  * @module
  */
 
+import { assertInput } from "../../kernels/internal.ts";
 import { folderEntries, hashWeights, stepFolders } from "../checkpoints/format.ts";
 import { type BestCheckpoint, readBest } from "../checkpoints/markers.ts";
 import type { Checkpoint } from "../checkpoints/format.ts";
@@ -176,18 +177,11 @@ function verify(
   { hashes }: Recalled,
 ): void {
   const step = found?.step ?? 0, expected = hashes[step];
-  if (step < promised.step) {
-    throw new Error(
-      `Cannot continue: the checkpoint of step ${promised.step} must be there, reported as ` +
-        `complete, received that of step ${step}`,
-    );
-  }
+  const must = `the checkpoint of step ${promised.step} must be there, reported as complete`;
+  assertInput(step >= promised.step, "continue", must, `that of step ${step}`, Error);
   const hash = found ? hashWeights(found.state.weights) : hashes[0];
-  if (hash === expected) return;
-  throw new Error(
-    `Cannot continue: the checkpoint of step ${step} must have the weights ${expected}, received ` +
-      `${hash}: a torn one was accepted`,
-  );
+  const same = `the checkpoint of step ${step} must have the weights ${expected}`;
+  assertInput(hash === expected, "continue", same, `${hash}: a torn one was accepted`, Error);
 }
 
 /** Checks that the checkpoint in `best.json` exists, regardless of which others were kept. */
@@ -200,12 +194,9 @@ async function verifyBest(
   // Where the power failed while it was replaced, what made way for it is there.
   const folders = stepFolders(await folderEntries(DIRECTORY, disk));
   const folder = folders.find((one) => one.step === step && one.kind !== "unfinished");
-  if (step < best || step > 0 && !folder) {
-    const received = folder ? `that of step ${step}` : "none";
-    throw new Error(
-      `Cannot continue: the best checkpoint must be there, that of step ${best}, received ${received}`,
-    );
-  }
+  const isThere = step >= best && (step === 0 || folder !== undefined);
+  const must = `the best checkpoint must be there, that of step ${best}`;
+  assertInput(isThere, "continue", must, folder ? `that of step ${step}` : "none", Error);
   if (!folder) return;
   const found = await readCheckpoint(`${DIRECTORY}/${folder.name}`, undefined, disk);
   verify(found, { step, best }, prepared);

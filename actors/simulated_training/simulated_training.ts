@@ -431,22 +431,17 @@ export async function loadExample(path: string): Promise<Example> {
       `Cannot explore ${path}: it must be a module that can be loaded; ${error.message}`,
     );
   });
-  if (typeof scenario === "function") {
-    return { scenario: scenario as Example["scenario"], configuration, modules: [module] };
-  }
-  throw new TypeError(
-    `Cannot explore ${path}: it must export a function "scenario", received ${typeof scenario}`,
-  );
+  const must = 'it must export a function "scenario"', kind = typeof scenario;
+  assertInput(kind === "function", `explore ${path}`, must, kind, TypeError);
+  return { scenario: scenario as Example["scenario"], configuration, modules: [module] };
 }
 
 /** Returns simulated training with a schedule. @throws {RangeError} if it cannot be simulated. */
 export function simulatedTrainingOf(schedule: string, mayLose: boolean): Example {
-  if (!scheduleNames().includes(schedule)) {
-    throw new RangeError(
-      `Cannot explore "${schedule}": it must be the path of a module or one of ${
-        scheduleNames().join(", ")
-      }`,
-    );
+  const names = scheduleNames();
+  if (!names.includes(schedule)) {
+    const must = `it must be the path of a module or one of ${names.join(", ")}`;
+    throw new RangeError(`Cannot explore "${schedule}": ${must}`);
   }
   const configuration: SimulatedTrainingOptions = { schedule, mayLose };
   const { options: { schedule: made, replicas } } = prepareSimulation(configuration);

@@ -355,9 +355,8 @@ export function stateOf(isolate: Isolate, clock: VirtualClock, offers: Offers): 
 
 function exposed(actor: Actor): unknown {
   if (actor.expose || actor.state !== "ready") return actor.expose?.();
-  throw new TypeError(
-    `Cannot count states: "${actor.ref.id}" must call ctx.expose when it is made`,
-  );
+  const must = `"${actor.ref.id}" must call ctx.expose when it is made`;
+  throw new TypeError(`Cannot count states: ${must}`);
 }
 
 /** Adds a queue; with a queue for each sender, the order between senders does not count. */

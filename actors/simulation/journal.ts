@@ -14,7 +14,7 @@
  * @module
  */
 
-import { resultOr } from "../runtime/types.ts";
+import { assertInput, resultOr } from "../runtime/types.ts";
 import { readValue, VIEWS, writeValue } from "../transports/codec.ts";
 import { Digest, digestOf } from "./digest.ts";
 import { addStep, type HashedStep, type StepRecord, UNCHOSEN } from "./recorder.ts";
@@ -341,10 +341,9 @@ export async function readJournal(path: string): Promise<Journal> {
 /** Returns the message of a step, as it was before it was handled. @throws {RangeError} when the
  * journal does not have it. */
 export function payloadOf({ payloads }: Journal, { n, payload }: StepRecord): unknown {
-  if (payloads.has(payload)) return decodePayload(payloads.get(payload));
-  throw new RangeError(
-    `Cannot replay step ${n} from its message: the journal must keep payloads, it has no ${payload}`,
-  );
+  const must = `Cannot replay step ${n} from its message: the journal must keep payloads`;
+  assertInput(payloads.has(payload), must, `none with the digest ${payload}`);
+  return decodePayload(payloads.get(payload));
 }
 
 /** The first fields of the header. */
@@ -393,13 +392,8 @@ export class JournalReader {
 
   #begin(line: Line, text: string): void {
     for (const [name, must] of Object.entries(WRITTEN)) {
-      const received = line[name];
-      if (received === must) continue;
-      throw new SyntaxError(
-        `Cannot read ${excerpt(this.path)}: its ${name} must be ${must}, received ${
-          excerpt(received)
-        }`,
-      );
+      const rule = `Cannot read ${excerpt(this.path)}: its ${name} must be ${must}`;
+      assertInput(line[name] === must, rule, excerpt(line[name]), SyntaxError);
     }
     checkFields(line, HEADER_FIELDS, 1);
     this.#header = line as unknown as JournalHeader;
@@ -413,13 +407,8 @@ export class JournalReader {
     const must = `be step ${isolate.steps} of isolate ${step.isolate}`;
     assertLine(step.n === isolate.steps, this.#lines, must, step.n);
     addStep(isolate.hash, hashedOf(step));
-    if (isolate.hash.toString() !== step.hash) {
-      throw new SyntaxError(
-        `Cannot read a journal: the hash of step ${step.n} of isolate ${step.isolate} in line ` +
-          `${this.#lines} must be ${isolate.hash}, received ${step.hash}; it was changed after it ` +
-          "was written",
-      );
-    }
+    const what = `the hash of step ${step.n} of isolate ${step.isolate} in line ${this.#lines}`;
+    assertSame(what, `${isolate.hash}`, step.hash);
     checkSum(isolate.checksum, text, this.#lines);
     isolate.steps++;
     this.#steps.push(step);
@@ -454,12 +443,14 @@ export class JournalReader {
 }
 
 function checkSum(checksum: Checksum, text: string, number: number): void {
-  const expected = checksum.sumOf(text), received = sumIn(text);
-  if (received === expected) return;
-  throw new SyntaxError(
-    `Cannot read a journal: the sum of line ${number} must be ${expected}, received ` +
-      `${excerpt(received)}; a line was changed, left out or moved after it was written`,
-  );
+  assertSame(`the sum of line ${number}`, checksum.sumOf(text), sumIn(text));
+}
+
+/** Throws a `SyntaxError` unless what a line says is what was computed of the lines. */
+function assertSame(what: string, computed: string, said: string): void {
+  if (said === computed) return;
+  const must = `Cannot read a journal: ${what} must be ${computed}, received ${excerpt(said)}`;
+  throw new SyntaxError(`${must}; a line was changed, left out or moved after it was written`);
 }
 
 /** Returns the digest of an encoded message; for an invalid one, a text that is not a digest. */

@@ -410,10 +410,8 @@ function findActor(journal: Journal, name: string): string {
   const made = journal.steps.filter((step) =>
     workIn(step) === "init" && (payloadOf(journal, step) as Init).made === name
   ).map(({ actor }) => actor);
-  const ids = [...new Set(made)];
-  if (ids.length === 1) return ids[0]!;
-  throw new RangeError(
-    `Cannot replay "${name}": id must be given when there is not exactly one such actor, ` +
-      `the journal has ${ids.length === 0 ? "none" : ids.join(", ")}`,
-  );
+  const ids = [...new Set(made)], found = ids.join(", ") || "none";
+  const must = "id must be given when the journal has not exactly one such actor";
+  assertInput(ids.length === 1, `Cannot replay "${name}": ${must}`, found);
+  return ids[0]!;
 }

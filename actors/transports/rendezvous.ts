@@ -46,9 +46,7 @@ export function openRendezvousFolder(): string {
     path = Deno.makeTempDirSync({ prefix: PREFIX });
     const bytes = new TextEncoder().encode(path).length + NAME_BYTES;
     if (bytes > MAX_PATH_BYTES && Deno.build.os !== "windows") {
-      throw new RangeError(
-        `${path}, where a socket would have ${bytes} of ${MAX_PATH_BYTES} bytes`,
-      );
+      throw new RangeError(`${path}, with sockets of ${bytes} of ${MAX_PATH_BYTES} bytes`);
     }
     lockTemporaryFolder(path);
     removeAbandoned(path);
@@ -56,11 +54,9 @@ export function openRendezvousFolder(): string {
   } catch (cause) {
     if (path !== undefined) Deno.removeSync(path, { recursive: true });
     if (cause instanceof Deno.errors.NotCapable) throw cause;
-    throw new RangeError(
-      `Cannot start a process: TMPDIR must be a folder that can be written, has room and a short ` +
-        `path, received ${(cause as Error).message}`,
-      { cause },
-    );
+    const must = "TMPDIR must be a folder that can be written, has room and a short path";
+    const received = (cause as Error).message;
+    throw new RangeError(`Cannot start a process: ${must}, received ${received}`, { cause });
   }
 }
 

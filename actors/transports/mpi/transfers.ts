@@ -193,9 +193,8 @@ export class ColumnSums {
   #addHere({ group, member, values }: Addend, take: Take): void {
     const column = this.#columns.get(group), own = column?.given.get(member);
     if (!column || !own) {
-      throw new RangeError(
-        `Cannot add: member ${member} of group ${group} must live on rank ${this.mpi.rank}`,
-      );
+      const must = `member ${member} of group ${group} must live on rank ${this.mpi.rank}`;
+      throw new RangeError(`Cannot add: ${must}`);
     }
     own.push({ values, take });
     const all = [...column.given.values()];

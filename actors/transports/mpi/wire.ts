@@ -64,15 +64,14 @@ export function compareFacts(mpi: Pick<Mpi, "gather">, facts: JobFacts): void {
     const names = [...new Set([...first!.keys(), ...other.keys()])];
     const name = names.find((name) => first!.get(name) !== other.get(name));
     if (name === undefined) continue;
-    throw new JobRefusal(
-      `Cannot join the job: ${name} must be the same on all ranks, received ${
-        shown(first!.get(name))
-      } on rank 0 and ${shown(other.get(name))} on rank ${i + 1}`,
+    const [one, two] = [first!, other].map((facts) =>
+      facts.get(name)?.slice(0, SHOWN_MAX) ?? "none"
     );
+    const received = `${one} on rank 0 and ${two} on rank ${i + 1}`;
+    const must = `${name} must be the same on all ranks`;
+    throw new JobRefusal(`Cannot join the job: ${must}, received ${received}`);
   }
 }
-
-const shown = (value: string | undefined) => value?.slice(0, SHOWN_MAX) ?? "none";
 
 /** The address of an isolate that has invited another one to connect. */
 export interface InvitationAddress extends Address {

@@ -147,9 +147,9 @@ export async function connectMember(place: MeetingPlace, hearing: Hearing) {
   const nats = await connectTo(place, bytes), from = leads ? "*" : LEADER;
   if (leads && await isLed(nats, run)) {
     await nats.close();
-    const must = "no other process may lead it";
+    const received = `one that is connected to ${shown(url)}`;
     throw new Error(
-      `Cannot lead the run ${run}: ${must}, received one that is connected to ${shown(url)}`,
+      `Cannot lead the run ${run}: no other process may lead it, received ${received}`,
     );
   }
   let isConnected = true;

@@ -29,7 +29,7 @@ import {
 } from "../../kernels/internal.ts";
 import { BYTES_MAX } from "./format.ts";
 import { parseUnique } from "./markers.ts";
-import { piecesOf, type TensorSource } from "./tensors.ts";
+import { PIECE_ELEMENTS, piecesOf, type TensorSource } from "./tensors.ts";
 import { HEAD_SLICE, type NamedShape } from "./weights.ts";
 import { type NewFiles, writeJson, writeNewFolder } from "./write.ts";
 
@@ -410,9 +410,6 @@ function joinSlices(
   }
   return joined;
 }
-
-/** Elements that are converted and written together. */
-const PIECE_ELEMENTS = 1 << 20;
 
 /**
  * Writes tensors to a file of safetensors.

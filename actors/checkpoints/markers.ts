@@ -12,6 +12,7 @@ import {
   assertInput,
   builtin,
   inputFileProblem,
+  readFull,
   refusal,
   repeatedKey,
 } from "../../kernels/internal.ts";
@@ -75,10 +76,7 @@ async function hashOf(file: DiskFile): Promise<string> {
 /** Reads all bytes of a file. */
 export async function readBytes(file: DiskFile): Promise<Uint8Array> {
   const bytes = new Uint8Array((await file.stat()).size);
-  for (let done = 0, read; done < bytes.length; done += read) {
-    read = await file.read(bytes.subarray(done));
-    if (read === null) return bytes.subarray(0, done);
-  }
+  await readFull(file, bytes);
   return bytes;
 }
 

@@ -19,7 +19,7 @@ import { PROTOCOL_VERSION, type SupervisorMessage } from "../pipeline/protocol.t
 import type { SupervisorInit } from "../pipeline/supervisor_state.ts";
 import type { Message } from "../runtime/mod.ts";
 import { inOneLine } from "../runtime/types.ts";
-import { type ActorDefinition, checkDefinition } from "../sandbox/define.ts";
+import { type ActorDefinition, checkDefinition, checkProtocol } from "../sandbox/define.ts";
 import { openRegistry, type Registry } from "./registry.ts";
 import type { Component, ComponentKind } from "./registry_file.ts";
 
@@ -255,8 +255,5 @@ const CHECKS: Readonly<Record<ComponentKind, (cannot: string, value: unknown) =>
 
 function checkSupervisor(cannot: string, value: unknown): void {
   checkDefinition(cannot, value);
-  const must = `its protocol must be version ${PROTOCOL_VERSION}`, received = value.protocol;
-  if (received !== PROTOCOL_VERSION) {
-    throw new RangeError(`${cannot}: ${must}, received ${received}`);
-  }
+  checkProtocol(cannot, PROTOCOL_VERSION, value.protocol);
 }

@@ -7,9 +7,9 @@
 
 import type { Subscription, SystemEvent } from "./context.ts";
 import type { DeadLetter, Failure, Reason } from "./failure.ts";
-import type { ReplyTo } from "./mailbox.ts";
+import type { Envelope, ReplyTo } from "./mailbox.ts";
 import type { ObserverSpec } from "./observer.ts";
-import type { ActorRef, ActorSpec, Lane, Message } from "./types.ts";
+import type { ActorRef, ActorSpec, Message } from "./types.ts";
 
 /** Spawns an actor in the receiving isolate. */
 export interface LaunchFrame {
@@ -37,14 +37,10 @@ export interface PlaceKind {
 }
 
 /** A message for an actor. */
-export interface MessageFrame {
+export interface MessageFrame
+  extends Pick<Envelope, "from" | "lane" | "message" | "replyTo" | "receipt"> {
   readonly kind: "message";
   readonly to: ActorRef;
-  readonly from: ActorRef;
-  readonly lane: Lane;
-  readonly message: Message;
-  readonly replyTo?: ReplyTo | undefined;
-  readonly receipt?: Message | undefined;
 }
 
 /** The result of a question. */

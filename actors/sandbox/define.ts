@@ -8,7 +8,7 @@ import { type Schema as JsonSchema, Validator } from "@cfworker/json-schema";
 import type { Context } from "../runtime/context.ts";
 import { messageOf } from "../runtime/failure.ts";
 import { type AnyHandlers, type Handlers, OTHERS } from "../runtime/actor.ts";
-import { kindOf, type Message } from "../runtime/types.ts";
+import { assertInput, kindOf, type Message } from "../runtime/types.ts";
 
 /** Permissions by kind, as Deno names them. A kind that is left out is not granted. */
 export interface Permissions {
@@ -135,6 +135,17 @@ export function checkDefinition(
   throw new TypeError(
     `${cannot}: ${what} must be ${wanted}, received ${kindOf(received)}${others}`,
   );
+}
+
+/**
+ * Checks the protocol of a definition.
+ *
+ * @param wanted its version. Absent: any.
+ * @throws {RangeError} when it has another one.
+ */
+export function checkProtocol(cannot: string, wanted: number | undefined, received: number): void {
+  const isRight = wanted === undefined || received === wanted;
+  assertInput(isRight, `${cannot}: its protocol must be version ${wanted}`, received);
 }
 
 type Values = Record<string, unknown>;

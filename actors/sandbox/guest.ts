@@ -219,11 +219,7 @@ async function serveProcess(): Promise<never> {
   Deno.addSignalListener("SIGINT", () => {});
   if (Deno.build.os !== "windows") Deno.addSignalListener("SIGHUP", () => {});
   const outbox = new Outbox(), { stdout, stdin } = Deno;
-  outbox.attach({
-    write: (bytes) => stdout.write(bytes),
-    closeWrite: () => Promise.resolve(),
-    close() {},
-  });
+  outbox.attach(stdout);
   const guest = new Guest((frame) => outbox.post(frame));
   await receiveFrames(stdin, (frame) => guest.receive(frame as HostFrame));
   Deno.exit(0);

@@ -11,6 +11,7 @@
  * @module
  */
 
+import { deadline } from "@std/async/deadline";
 import { type Handlers, keyOf, OTHERS } from "../runtime/actor.ts";
 import type { Context, Reply } from "../runtime/context.ts";
 import { describeFailure, messageOf } from "../runtime/failure.ts";
@@ -29,6 +30,7 @@ import {
 import {
   type Check,
   checkDefinition,
+  checkProtocol,
   classOf,
   openHandlers,
   type Permissions,
@@ -152,8 +154,9 @@ async function describe(
     typeof text === "string" && text.length <= NAME_MAX
   );
   const most = `at most ${LIST_MAX} of each kind, of at most ${NAME_MAX} characters`;
-  const areFew = areLists && areShort && types.length <= LIST_MAX;
-  assertInput(areFew, `${cannot}: its names, messages and permissions must be ${most}`, "more");
+  if (!areLists || !areShort || types.length > LIST_MAX) {
+    throw new RangeError(`${cannot}: its names, messages and permissions must be ${most}`);
+  }
   return { name: called, protocol, messages, permissions };
 }
 
@@ -278,11 +281,6 @@ export async function trusted(
       return why === undefined ? handle(message) : ctx.refuse(why);
     },
   };
-}
-
-function checkProtocol(cannot: string, wanted: number | undefined, received: number): void {
-  const isRight = wanted === undefined || received === wanted;
-  assertInput(isRight, `${cannot}: its protocol must be version ${wanted}`, received);
 }
 
 /** Makes the host of a package's actor. */
@@ -537,11 +535,9 @@ export class Host {
   }
 
   async #close(): Promise<void> {
+    const closed = this.#opening?.then((sandbox) => sandbox.close());
     // Its modules may still be fetched.
-    let timer;
-    const late = new Promise((resolve) => timer = setTimeout(resolve, CLOSE_MS));
-    await Promise.race([this.#opening?.then((sandbox) => sandbox.close()).catch(() => {}), late]);
-    clearTimeout(timer);
+    if (closed) await deadline(closed, CLOSE_MS).catch(() => {});
   }
 }
 

@@ -294,7 +294,6 @@ const openProcess: Open = (box, receive, fail) => {
     const outbox = new Outbox(), writer = child.stdin.getWriter();
     outbox.attach({
       write: async (bytes) => (await writer.write(bytes), bytes.length),
-      closeWrite: () => writer.close(),
       close: () => void writer.abort().catch(() => {}),
     });
     const output = child.stdout.getReader({ mode: "byob" }), printed = child.stderr.getReader();

@@ -91,7 +91,7 @@ export function takeSpare(byteLength: number): ArrayBuffer {
 const JOIN_BYTES = 65_536;
 
 /** The write side of a socket or a pipe. */
-export type FrameSink = Pick<Deno.Conn, "write" | "closeWrite" | "close">;
+export type FrameSink = Pick<Deno.Conn, "write" | "close"> & Partial<Pick<Deno.Conn, "closeWrite">>;
 
 /** The read side of a socket or a pipe. */
 export type FrameSource = Pick<Deno.Conn, "read">;
@@ -167,7 +167,7 @@ export class Outbox {
         }
         keepSpare(bytes.buffer);
       }
-      if (this.#isFinishing) await conn.closeWrite();
+      if (this.#isFinishing) await conn.closeWrite?.();
     } catch {
       // The far end has died, which the caller learns elsewhere; its frames are dropped.
       this.#drop();

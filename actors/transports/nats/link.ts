@@ -134,11 +134,6 @@ export class Link implements FrameSink, FrameSource {
     for (let i = 0; i < this.#kept.length; i++) this.#send(this.#kept.at(i)!);
   }
 
-  /** Does nothing: the leader ends a link. */
-  closeWrite(): Promise<void> {
-    return Promise.resolve();
-  }
-
   /** Closes the link; unread bytes are lost. */
   close(): void {
     this.#isClosed = true;

@@ -72,12 +72,7 @@ export interface TimedSum {
 }
 
 /** Measurements of a probe. */
-export interface ProbeTimes {
-  /** Durations for each program of the stage. */
-  readonly programs: readonly Readonly<Record<ProbedKind, TimedSum>>[];
-  /** Milliseconds of each action. */
-  readonly actions: Readonly<Record<ProbedKind, readonly number[]>>;
-}
+export type ProbeTimes = ReturnType<typeof emptyTimes>;
 
 /** Milliseconds of the end of a step. */
 export type ProbeClosing = Readonly<Record<Exclude<keyof LoadCost, "atOnce">, number>>;
@@ -172,7 +167,9 @@ function numbersOf(specs: readonly TensorSpec[], numberAt: (index: number) => nu
 }
 
 const emptyTimes = ({ programs }: StageProgram) => ({
+  /** Durations for each program of the stage. */
   programs: programs.map(() => forKinds((): TimedSum => ({ runs: 0, ms: 0 }))),
+  /** Milliseconds of each action. */
   actions: forKinds((): number[] => []),
 });
 

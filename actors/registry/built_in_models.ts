@@ -4,7 +4,12 @@
  * @module
  */
 
-import { defineModel, type ModelComponent, type Trained } from "../options/model_definition.ts";
+import {
+  type BuiltModel,
+  defineModel,
+  type ModelComponent,
+  type Trained,
+} from "../options/model_definition.ts";
 import {
   ADAMW_DEFAULTS,
   type Batch,
@@ -16,6 +21,7 @@ import {
   llama,
   mlp,
   mlpLogits,
+  type Model,
   openDevice,
   type PictureConfig,
   resnet,
@@ -60,6 +66,14 @@ async function sampleText(
   return `A sample:\n${text}`;
 }
 
+/** Returns a model with its configuration, and what it shows when it is trained. */
+const builtModel = (
+  architecture: string,
+  model: Model,
+  config: object,
+  show: NonNullable<BuiltModel["show"]>,
+): BuiltModel => ({ ...model, config: { architecture, ...config }, show });
+
 /** GPT-2. */
 export const gptModel: ModelComponent<"vocab"> = defineModel({
   name: "gpt",
@@ -69,11 +83,8 @@ export const gptModel: ModelComponent<"vocab"> = defineModel({
   build({ layers, hidden, heads, seq, vocab, tie, headSlices, dropout, microBatch, data }) {
     const sizes = { layers, hidden, heads, seq, vocab: vocab ?? data.vocab, tie };
     const config: Gpt2Config = { ...sizes, ...headSlices && { headSlices } };
-    return {
-      ...gpt2({ ...config, dropout }, microBatch),
-      config: { architecture: "gpt2", ...config },
-      show: (trained) => sampleText("gpt2", config, trained),
-    };
+    const model = gpt2({ ...config, dropout }, microBatch);
+    return builtModel("gpt2", model, config, (trained) => sampleText("gpt2", config, trained));
   },
 });
 
@@ -91,11 +102,8 @@ export const llamaModel: ModelComponent<"vocab"> = defineModel({
       ...{ layers, hidden, heads, seq, vocab: vocab ?? data.vocab, tie },
       ...{ keyValueHeads, intermediate, ropeTheta, normEpsilon },
     });
-    return {
-      ...llama({ ...config, dropout }, microBatch),
-      config: { architecture: "llama", ...config },
-      show: (trained) => sampleText("llama", config, trained),
-    };
+    const model = llama({ ...config, dropout }, microBatch);
+    return builtModel("llama", model, config, (trained) => sampleText("llama", config, trained));
   },
 });
 
@@ -128,11 +136,9 @@ export const mlpModel: ModelComponent<"inputs" | "classes"> = defineModel({
   data: "mnist",
   build({ layers, hidden, dropout, microBatch, data: { inputs, classes } }) {
     const config = { inputs, hidden, layers, classes };
-    return {
-      ...mlp({ ...config, dropout }, microBatch),
-      config: { architecture: "mlp", ...config },
-      show: (trained) => reportAccuracy(trained, mlpLogits(config, 1)),
-    };
+    const model = mlp({ ...config, dropout }, microBatch);
+    const show = (trained: Trained) => reportAccuracy(trained, mlpLogits(config, 1));
+    return builtModel("mlp", model, config, show);
   },
 });
 
@@ -173,11 +179,9 @@ export const resnetModel: ModelComponent<"height" | "width" | "channels" | "clas
     data: "mnist",
     build({ layers, hidden, microBatch, data: { height, width, channels, classes } }) {
       const config = { height, width, channels, layers, hidden, classes };
-      return {
-        ...resnet(config, microBatch),
-        config: { architecture: "resnet", ...config },
-        show: (trained) => reportAccuracy(trained, resnetLogits(config, 1)),
-      };
+      const model = resnet(config, microBatch);
+      const show = (trained: Trained) => reportAccuracy(trained, resnetLogits(config, 1));
+      return builtModel("resnet", model, config, show);
     },
   },
 );
@@ -215,11 +219,9 @@ export const t5Model: ModelComponent<"vocab"> = defineModel({
   readsPairs: true,
   build({ layers, hidden, heads, seq, vocab, tie, dropout, microBatch, data }) {
     const config = { layers, hidden, heads, seq, vocab: vocab ?? data.vocab, tie, gated: !tie };
-    return {
-      ...t5({ ...config, ...dropout && { dropout } }, microBatch),
-      config: { architecture: "t5", ...config },
-      show: (trained) => reportSequences(config, trained, microBatch),
-    };
+    const model = t5({ ...config, ...dropout && { dropout } }, microBatch);
+    const show = (trained: Trained) => reportSequences(config, trained, microBatch);
+    return builtModel("t5", model, config, show);
   },
 });
 
@@ -273,11 +275,8 @@ export const unetModel: ModelComponent<"height" | "width" | "channels"> = define
   data: "noisy-mnist",
   build({ layers, hidden, microBatch, data: { height, width, channels } }) {
     const config = { height, width, channels, layers, hidden };
-    return {
-      ...unet(config, microBatch),
-      config: { architecture: "unet", ...config },
-      show: (trained) => reportPictures(config, trained),
-    };
+    const model = unet(config, microBatch);
+    return builtModel("unet", model, config, (trained) => reportPictures(config, trained));
   },
 });
 

@@ -21,6 +21,7 @@ import {
   oneOf,
   text,
 } from "../options/file_schema.ts";
+import type { SandboxOptions } from "../sandbox/host.ts";
 import type { Lock, ModuleGraph } from "../sandbox/modules.ts";
 
 /** The kinds of components. */
@@ -30,19 +31,11 @@ export const COMPONENT_KINDS = ["actor", "model", "data", "optimizer", "supervis
 export type ComponentKind = (typeof COMPONENT_KINDS)[number];
 
 /** A named actor, or a named component of a training run. */
-export interface Component {
+export interface Component extends Pick<SandboxOptions, "from" | "export" | "integrity" | "lock"> {
   /** Name, or the specifier by which it was requested. */
   readonly name: string;
-  /** Kind. */
+  /** Kind, and the default name of its export. */
   readonly kind: ComponentKind;
-  /** Module: `jsr:`, `npm:`, or an absolute URL. */
-  readonly from: string;
-  /** Name of the module's export. Default: the kind. */
-  readonly export?: string;
-  /** Hash of its modules when it was added: see {@linkcode hashModule}. */
-  readonly integrity?: string;
-  /** Versions of its imports, chosen when it was added. */
-  readonly lock?: Lock;
   /** True if it is part of Troupe. */
   readonly isBuiltIn: boolean;
 }

@@ -48,7 +48,7 @@ import {
   type Message,
   resultOr,
 } from "./types.ts";
-import type { Frame, LaunchFrame, MessageFrame, Outcome, PlaceKind } from "./wire.ts";
+import type { BootFrame, Frame, LaunchFrame, MessageFrame, Outcome } from "./wire.ts";
 import type { Clock } from "./world.ts";
 
 /** Maximum duration of work before an isolate counts as hanging. */
@@ -129,11 +129,8 @@ export interface Network {
  * The environment of an isolate: everything that does not depend only on its actors and their
  * messages. A simulation runs the same actors in another environment.
  */
-export interface Environment {
-  /** Token in the addresses of this system. Absent if there is only one system. */
-  readonly system?: number | undefined;
-  /** Root seed of all {@linkcode substream}s. */
-  readonly seed: number;
+export interface Environment
+  extends Pick<BootFrame, "seed" | "stopGraceMs">, Partial<Pick<BootFrame, "system" | "places">> {
   readonly clock: Clock;
   /** Picks the next message. Absent: FIFO order. */
   readonly choose?: Choose | undefined;
@@ -153,14 +150,10 @@ export interface Environment {
   readonly telemetry?: ((isolate: Isolate) => Observer | undefined) | undefined;
   /** Runs external operations: see {@linkcode Context.external}. Default: directly. */
   readonly external?: (<T>(run: () => T | Promise<T>) => Promise<T>) | undefined;
-  /** Kinds of isolates that actors can be spawned in, besides this isolate. Absent: all. */
-  readonly places?: readonly PlaceKind[];
   /** Adds arrays across isolates. Absent: by messages only. */
   readonly collectives?: Collectives | undefined;
   /** The heartbeat of the isolate, if another thread checks it. */
   readonly heartbeat?: Heartbeat;
-  /** Milliseconds until the isolate of a child that does not stop is killed. */
-  readonly stopGraceMs: number;
   /** Reports a dead letter. `message`: a copy of it, if the owner of the system has subscribed. */
   readonly onDeadLetter: (letter: DeadLetter, message?: unknown) => void;
   /** Reports an event to the owner of the system; absent outside the root. */

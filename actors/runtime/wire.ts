@@ -136,12 +136,16 @@ export interface SwitchFrame {
 /** The first frame from the root: the identity of the isolate and its first actor. */
 export interface BootFrame {
   readonly kind: "boot";
+  /** Token in the addresses of this system. Absent if there is only one system. */
   readonly system: number | undefined;
   readonly isolate: number;
+  /** Root seed of all substreams. */
   readonly seed: number;
+  /** Milliseconds until the isolate of a child that does not stop is killed. */
   readonly stopGraceMs: number;
   readonly observer: ObserverSpec | undefined;
-  /** Kinds of isolates that its actors can be spawned in. */
+  /** Kinds of isolates that its actors can be spawned in, besides its own. In an environment: absent
+   * for all. */
   readonly places: readonly PlaceKind[];
   readonly launch: LaunchFrame;
 }

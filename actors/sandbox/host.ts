@@ -154,10 +154,10 @@ async function describe(
     typeof text === "string" && text.length <= NAME_MAX
   );
   const most = `at most ${LIST_MAX} of each kind, of at most ${NAME_MAX} characters`;
-  if (!areLists || !areShort || types.length > LIST_MAX) {
-    throw new RangeError(`${cannot}: its names, messages and permissions must be ${most}`);
+  if (areLists && areShort && types.length <= LIST_MAX) {
+    return { name: called, protocol, messages, permissions };
   }
-  return { name: called, protocol, messages, permissions };
+  throw new RangeError(`${cannot}: its names, messages and permissions must be ${most}`);
 }
 
 /** Returns an error of a sandbox. Its fields are untrusted, and are shown to users. */

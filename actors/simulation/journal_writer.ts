@@ -21,16 +21,12 @@ import {
 import { hashModules, Recorder, type StepRecord } from "./recorder.ts";
 
 /** Options of a {@linkcode JournalFile}. */
-interface JournalFileOptions {
-  readonly path: string;
+interface JournalFileOptions
+  extends Required<Pick<JournalOptions, "path" | "flushMs" | "onFailure">> {
   /** Sum of the header. */
   readonly header: string;
   /** Number of the isolate. */
   readonly isolate: number;
-  /** Maximum real milliseconds between two flushes. */
-  readonly flushMs: number;
-  /** Called once if a write fails; nothing is written afterwards. */
-  readonly onFailure: (error: Error) => void;
 }
 
 /** Maximum number of buffered characters, which bounds memory. */

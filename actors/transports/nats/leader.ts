@@ -344,32 +344,36 @@ type Fields = Readonly<Record<string, unknown>>;
 export function checkReport(
   report: unknown,
   isolates: ReadonlyMap<number, number>,
-  modules: ReadonlySet<unknown>,
+  modules: Modules,
 ): asserts report is AgentReport {
   const { kind, isolate, cause, frame } = Object(report) as Fields;
   const own = isolates.get(isolate as number);
   const isSound = own !== undefined && (
     kind === "alive" || kind === "ended" || kind === "gone" && typeof cause === "string" ||
-    kind === "frame" && isSoundFrame(frame, own, modules)
+    kind === "frame" && [TO_ROOT, TO_ALL].some((checks) => holds(checks, frame, own, modules))
   );
   if (isSound) return;
   const { kind: inner = kind } = Object(frame) as Fields;
   throw new RangeError(`it has sent ${JSON.stringify(String(inner).slice(0, 40))}`);
 }
 
-/** Checks a field of a frame of isolate `own`. */
-type FieldCheck = (value: unknown, own: number) => boolean;
+/** Checks a field of a frame of isolate `own`, whose other fields are `fields`. */
+type FieldCheck = (value: unknown, own: number, fields: Fields, modules: Modules) => boolean;
+
+/** Modules of which a host may start actors on hosts. */
+type Modules = ReadonlySet<unknown>;
 
 /** Checks of the fields of frames, by kind. */
 type FrameChecks = Readonly<Record<string, Readonly<Record<string, FieldCheck>>>>;
 
 const isOwn: FieldCheck = (value, own) => value === own;
 const isOfOwn: FieldCheck = (ref, own) => isRef(ref) && ref.isolate === own;
-const isStarted: FieldCheck = (isolate, own) => isNumber(isolate) && starterOf(isolate) === own;
+const isStartedBy = (isolate: unknown, own: number) =>
+  isNumber(isolate) && starterOf(isolate) === own;
 const asksForOwn: FieldCheck = (question, own) =>
   isRecord(question) && question["isolate"] === own && isNumber(question["ask"]);
-const orNone = (holds: FieldCheck): FieldCheck => (value, own) =>
-  value === undefined || holds(value, own);
+const orNone = (holds: FieldCheck): FieldCheck => (value, ...of) =>
+  value === undefined || holds(value, ...of);
 const isText = (value: unknown): value is string => typeof value === "string";
 const isRecord = (value: unknown): value is Fields => typeof value === "object" && value !== null;
 const isNumber = (value: unknown): value is number =>
@@ -377,13 +381,31 @@ const isNumber = (value: unknown): value is number =>
 const isReason = (reason: unknown) => reason === "stopped" || isFailure(reason);
 const isLetter = (letter: unknown) => isRecord(letter) && isText(letter["type"]);
 
+/**
+ * A frame to another isolate, or a subscription of an isolate that was started here, or the stop of
+ * an actor of a host: the root knows its own by their serial only.
+ */
+const isForwarded: FieldCheck = (frame, own, { to }, modules) => {
+  const { kind, subscription = {}, ref, drain } = Object(frame) as Fields;
+  if (kind === "subscribe") return isStartedBy(to, own) && isRecord(subscription);
+  return holds(TO_ALL, frame, own, modules) || kind === "stop" && isRef(ref) &&
+      ref.isolate === to && to !== 0 && typeof drain === "boolean";
+};
+
+const isLaunch: FieldCheck = (launch, _own, { isolate }, modules) => {
+  const { kind, ref, parent, spec, capacity, place } = Object(launch) as Fields;
+  return kind === "launch" && isRef(ref) && (ref as ActorRef).isolate === isolate &&
+    isRef(parent) && isRecord(spec) && modules.has(spec["module"]) && isNumber(capacity) &&
+    isRecord(place) && place["isolate"] === TRANSPORT;
+};
+
 /** Frames to the root. */
 const TO_ROOT: FrameChecks = {
-  forward: { to: isNumber, transfer: Array.isArray },
-  start: { isolate: isStarted, transfer: Array.isArray },
+  forward: { to: isNumber, frame: isForwarded, transfer: Array.isArray },
+  start: { isolate: isStartedBy, launch: isLaunch, transfer: Array.isArray },
   done: { reason: isReason },
   started: { about: isNumber },
-  kill: { isolate: isStarted, why: isText },
+  kill: { isolate: isStartedBy, why: isText },
   "dead-letter": { letter: isLetter },
   event: { event: isRecord },
 };
@@ -405,41 +427,13 @@ const TO_ALL: FrameChecks = {
   ended: { parent: isRef, child: isOfOwn, reason: isReason },
 };
 
-function holds(checks: FrameChecks, frame: unknown, own: number): boolean {
+const holds = (checks: FrameChecks, frame: unknown, own: number, modules: Modules): boolean => {
   const fields = Object(frame) as Fields, { kind } = fields;
   return isText(kind) && Object.hasOwn(checks, kind) &&
-    Object.entries(checks[kind]!).every(([name, isSound]) => isSound(fields[name], own));
-}
-
-/** Returns whether isolate `own` may send a frame to the root. */
-function isSoundFrame(frame: unknown, own: number, modules: ReadonlySet<unknown>): boolean {
-  if (!holds(TO_ROOT, frame, own)) return holds(TO_ALL, frame, own);
-  const fields = frame as Fields, { kind, isolate, launch } = fields;
-  if (kind === "forward") return holds(TO_ALL, fields["frame"], own) || isSoundForHost(fields, own);
-  return kind !== "start" || isSoundLaunch(launch, isolate as number, modules);
-}
-
-/**
- * Returns whether isolate `own` forwards a subscription, to an isolate that it has started, or stops
- * an actor of a host: the root knows its own by their serial only.
- */
-function isSoundForHost({ to, frame }: Fields, own: number): boolean {
-  const { kind, subscription = {}, ref, drain } = Object(frame) as Fields;
-  if (kind === "subscribe") return isStarted(to, own) && isRecord(subscription);
-  return kind === "stop" && isRef(ref) && ref.isolate === to && to !== 0 &&
-    typeof drain === "boolean";
-}
-
-function isSoundLaunch(
-  launch: unknown,
-  isolate: number,
-  modules: ReadonlySet<unknown>,
-): boolean {
-  const { kind, ref, parent, spec, capacity, place } = Object(launch) as Fields;
-  return kind === "launch" && isRef(ref) && (ref as ActorRef).isolate === isolate &&
-    isRef(parent) && isRecord(spec) && modules.has(spec["module"]) && isNumber(capacity) &&
-    isRecord(place) && place["isolate"] === TRANSPORT;
-}
+    Object.entries(checks[kind]!).every(([name, isSound]) =>
+      isSound(fields[name], own, fields, modules)
+    );
+};
 
 function isFailure(failure: unknown): boolean {
   const { actor, kind, handling = "", error } = Object(failure) as Fields;

@@ -60,17 +60,6 @@ export const watchReads = (
   },
 });
 
-/** Some elements of a tensor. */
-interface Piece {
-  /** The tensor. */
-  readonly name: string;
-  /** Its next elements, and the number of those before them. */
-  readonly values: Float32Array;
-  readonly from: number;
-  /** True if they are its last. */
-  readonly isLast: boolean;
-}
-
 /** Parts that are read in one request. */
 interface Reading {
   readonly parts: readonly (TensorPart & { readonly isLast: boolean })[];
@@ -78,15 +67,12 @@ interface Reading {
 }
 
 /**
- * Reads tensors of one kind from their beginning to their end, one after the other.
+ * Reads tensors of one kind from their beginning to their end, one after the other. Yields the next
+ * elements of a tensor, the number of those before them, and whether they are its last.
  *
  * @param names of the tensors, in the order of reading.
  */
-export async function* readPieces(
-  state: HeldState,
-  kind: FileKind,
-  names: readonly string[],
-): AsyncGenerator<Piece, void> {
+export async function* readPieces(state: HeldState, kind: FileKind, names: readonly string[]) {
   const cuts = cutParts(state, kind, names);
   const begin = (): Reading | undefined => {
     const { value: parts } = cuts.next();

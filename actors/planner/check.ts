@@ -272,15 +272,14 @@ const workersOf = ({ workers, replicas = 1 }: Configuration["options"]): number 
 export function nameOf({ microBatch, options }: Configuration): string {
   const { schedule, workers, replicas, recomputeInterval, recompute, layout } = options;
   const { pipelineLimit } = options.scheduleOptions ?? {}, { microBatches } = options;
-  return [
-    `${schedule} D=${workers} B=${microBatch}`,
-    ...microBatches === undefined ? [] : [`N=${microBatches}`],
-    ...replicas === undefined ? [] : [`W=${replicas}`],
-    ...pipelineLimit === undefined ? [] : [`limit ${pipelineLimit}`],
-    ...recompute === undefined ? [] : [`recompute ${recompute}`],
-    ...recomputeInterval === undefined ? [] : [`recompute-interval ${recomputeInterval}`],
-    ...layout === undefined ? [] : [`layout ${layout}`],
-  ].join(" ");
+  const more = {
+    ...{ "N=": microBatches, "W=": replicas, "limit ": pipelineLimit, "recompute ": recompute },
+    ...{ "recompute-interval ": recomputeInterval, "layout ": layout },
+  };
+  const given = Object.entries(more).filter(([, value]) => value !== undefined);
+  return [`${schedule} D=${workers} B=${microBatch}`, ...given.map((one) => one.join(""))].join(
+    " ",
+  );
 }
 
 /** Options of a check. */

@@ -22,7 +22,6 @@ import {
   lockFolderOf,
   pinnedSpecifier,
   readLocks,
-  type RegistryFile,
   resolveSpecifier,
 } from "./registry_file.ts";
 
@@ -168,7 +167,9 @@ export function openRegistry(folder: string = Deno.cwd()): Registry {
 /** Returns the base URL of relative specifiers. */
 const folderURL = (folder: string): URL => new URL(`${pathToFileURL(resolve(folder)).href}/`);
 
-function componentsOf({ path, entries }: RegistryFile): Component[] {
+function componentsOf(
+  { path, entries }: NonNullable<ReturnType<typeof findRegistryFile>>,
+): Component[] {
   const locks = readLocks(path), base = pathToFileURL(path);
   return Object.entries(entries).map(([name, { from, kind = "actor", ...rest }]) => ({
     ...{ name, kind, ...rest, isBuiltIn: false },

@@ -141,12 +141,6 @@ async function replaceText(path: string, text: string): Promise<void> {
   if (mode !== null) await Deno.chmod(real, mode & 0o777);
 }
 
-/** The file of a registry. */
-export interface RegistryFile {
-  readonly path: string;
-  readonly entries: Entries;
-}
-
 /** Names of files by precedence. */
 const FILE_NAMES = ["troupe.json", "deno.json", "deno.jsonc"] as const;
 
@@ -168,7 +162,7 @@ function* foldersUpward(folder: string): Generator<string> {
  * @throws {TypeError} when a value has the wrong type.
  * @throws {RangeError} when a value is not allowed.
  */
-export function findRegistryFile(folder: string): RegistryFile | undefined {
+export function findRegistryFile(folder: string) {
   for (const at of foldersUpward(folder)) {
     for (const name of FILE_NAMES) {
       const path = join(at, name), text = readText(path, BYTES_MAX);

@@ -239,23 +239,19 @@ interface RestartLimits {
 }
 
 /** A counter of failures. */
-export interface Restarts {
-  /**
-   * Counts a failure.
-   *
-   * @param at the time in milliseconds.
-   * @returns the delay of the restart, in milliseconds; undefined after too many failures.
-   */
-  failed(at: number): number | undefined;
-  /** Notes progress: failures until now are forgotten after the period. */
-  gotOn(): void;
-}
+export type Restarts = ReturnType<typeof countRestarts>;
 
 /** Creates a counter of failures. */
-export function countRestarts({ intensity, periodMs, firstMs, maxMs }: RestartLimits): Restarts {
+export function countRestarts({ intensity, periodMs, firstMs, maxMs }: RestartLimits) {
   let failures: readonly { readonly at: number; readonly progress: number }[] = [], progress = 0;
   return {
-    failed(at) {
+    /**
+     * Counts a failure.
+     *
+     * @param at the time in milliseconds.
+     * @returns the delay of the restart, in milliseconds; undefined after too many failures.
+     */
+    failed(at: number): number | undefined {
       const recent = failures.filter((failure) =>
         at - failure.at < periodMs || failure.progress === progress
       );
@@ -263,6 +259,7 @@ export function countRestarts({ intensity, periodMs, firstMs, maxMs }: RestartLi
       if (recent.length >= intensity) return undefined;
       return recent.length === 0 ? 0 : Math.min(maxMs, firstMs * 2 ** (recent.length - 1));
     },
+    /** Notes progress: failures until now are forgotten after the period. */
     gotOn: () => void progress++,
   };
 }

@@ -197,8 +197,8 @@ type Locked = Readonly<Record<string, { readonly integrity?: string }>>;
 function graphOf(specifier: string, info: Info, npm: Locked): ModuleGraph {
   const listed = new Map(info.modules.map((module) => [module.specifier, module]));
   const found = new Map<string, Info["modules"][number]>();
-  const root = follow(info, info.roots[0] ?? specifier), left = [root];
-  for (let at = left.pop(); at !== undefined; at = left.pop()) {
+  const root = follow(info, info.roots[0] ?? specifier), reached = new Set([root]);
+  for (const at of reached) {
     if (found.has(at)) continue;
     const module = listed.get(at);
     if (!module || module.error !== undefined) {
@@ -206,7 +206,7 @@ function graphOf(specifier: string, info: Info, npm: Locked): ModuleGraph {
     }
     found.set(at, module);
     for (const { specifier: name, code } of module.dependencies ?? []) {
-      if (code?.specifier !== undefined) left.push(follow(info, code.specifier));
+      if (code?.specifier !== undefined) reached.add(follow(info, code.specifier));
       else if (code) found.set(name, { specifier: name });
     }
   }
@@ -235,15 +235,14 @@ function follow({ redirects }: Info, specifier: string): string {
 }
 
 function npmOf(specifier: string, info: Info, imported: string[], locked: Locked): NpmPackage[] {
-  const left = imported, found = new Map<string, NpmPackage>();
-  for (let id = left.pop(); id !== undefined; id = left.pop()) {
-    if (found.has(id)) continue;
+  const reached = new Set(imported), found: NpmPackage[] = [];
+  for (const id of reached) {
     const integrity = locked[id]?.integrity;
     if (integrity === undefined) throw refused("fetch", specifier, `no hash of npm:${id}`);
-    found.set(id, { id, integrity });
-    left.push(...info.npmPackages[id]?.dependencies ?? []);
+    found.push({ id, integrity });
+    for (const one of info.npmPackages[id]?.dependencies ?? []) reached.add(one);
   }
-  return [...found.values()];
+  return found;
 }
 
 const inOrder = <T>(list: readonly T[], key: (one: T) => string): T[] =>
@@ -325,19 +324,14 @@ function refused(what: string, module: string, why: string): TypeError {
   );
 }
 
-/** A folder of modules. */
-interface PackageFolder {
-  /** Absolute path, without symbolic links. */
-  readonly path: string;
-  /** Meaning of the names that its modules import, as in an import map. */
-  readonly imports: Readonly<Record<string, string>>;
-}
-
 /**
  * Returns the nearest folder above a file whose configuration has `exports`; if there is none, the
  * folder of the file. Returns undefined for a module that is not a file.
+ *
+ * @returns its absolute path without symbolic links, and the names that its modules import, as in an
+ * import map.
  */
-export async function packageFolder(module: string): Promise<PackageFolder | undefined> {
+export async function packageFolder(module: string) {
   if (!module.startsWith("file:")) return undefined;
   const own = dirname(await Deno.realPath(fileURLToPath(module)));
   for (let path = own;; path = dirname(path)) {
@@ -351,7 +345,7 @@ export async function packageFolder(module: string): Promise<PackageFolder | und
 }
 
 /** Reads `imports` as Deno does: the name of a package also covers the paths below it. */
-function importsOf({ imports }: Record<string, unknown>, config: string): PackageFolder["imports"] {
+function importsOf({ imports }: Record<string, unknown>, config: string): Record<string, string> {
   const base = pathToFileURL(config), read: Record<string, string> = {};
   for (const [name, target] of Object.entries(imports ?? {})) {
     if (typeof target !== "string") continue;

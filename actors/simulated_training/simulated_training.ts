@@ -115,21 +115,17 @@ interface SimulatedEngineOptions extends EngineOptions {
 }
 
 /** Prepared simulated training, which can run any number of times. */
-export interface PreparedSimulation {
-  readonly options: SimulatedEngineOptions;
-  readonly requests: readonly StepRequest[];
-}
+export type PreparedSimulation = ReturnType<typeof prepareSimulation>;
 
 /** Prepares simulated training. @throws {RangeError} if the options cannot train. */
-export function prepareSimulation(plan: SimulatedTrainingOptions): PreparedSimulation {
+export function prepareSimulation(plan: SimulatedTrainingOptions) {
   const options = optionsOf(plan);
   return { options, requests: requestsOf(plan, options) };
 }
 
 /** Checks that the weights, or the losses, are equal to those of serial training. */
 export function assertSerial(hash: string, expected: string, what = "weights"): void {
-  if (hash === expected) return;
-  throw new Error(`Cannot end: the ${what} must be the serial ${expected}, received ${hash}`);
+  assertInput(hash === expected, "end", `the ${what} must be the serial ${expected}`, hash, Error);
 }
 
 function optionsOf(plan: SimulatedTrainingOptions): SimulatedEngineOptions {

@@ -48,11 +48,7 @@ export interface Disk {
 const FOLDER_KINDS = ["whole", "replaced", "unfinished"] as const;
 
 /** The folder of a step. */
-export interface StepFolder {
-  readonly name: string;
-  readonly step: number;
-  readonly kind: typeof FOLDER_KINDS[number];
-}
+export type StepFolder = NonNullable<ReturnType<typeof stepFolder>>;
 
 const UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}";
 const PATTERNS = {
@@ -77,12 +73,11 @@ export function unfinishedNames(folder: string, names: readonly string[]): strin
 export const replacedName = (unfinished: string): string => `${unfinished}-old`;
 
 /** Returns the step and kind in a folder's name; undefined if it is not a checkpoint. */
-export function stepFolder(name: string): StepFolder | undefined {
+export function stepFolder(name: string) {
   for (const kind of FOLDER_KINDS) {
     const step = PATTERNS[kind].exec(name)?.[1];
     if (step !== undefined) return { name, step: Number(step), kind };
   }
-  return undefined;
 }
 
 /** Returns the checkpoints among names, the newest first; of one step, the whole one first. */

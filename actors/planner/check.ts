@@ -24,28 +24,16 @@ import { type MeasuredOptions, type MeasuredRun, openMeasuredRun } from "./measu
 import { lastEnd, type Prediction, predictStep, timedActions } from "./predict.ts";
 import { meanOf, median } from "./profile.ts";
 
-/** Milliseconds of a step by use, as means of its workers. */
-export interface StepParts {
-  /** Running actions. */
-  readonly busyMs: number;
-  /** Choosing the next action whose inputs have arrived. */
-  readonly dispatchMs: number;
-  /** Waiting for messages in transit. */
-  readonly messageMs: number;
-  /** Waiting for inputs that are not computed yet, or idle. */
-  readonly bubbleMs: number;
-  /** From the request to the first action, and from the last action to the answer. */
-  readonly closingMs: number;
-  /** Mean duration of actions, by stage and kind, such as `0F`. */
-  readonly actions: Readonly<Record<string, number>>;
-}
+/**
+ * Milliseconds of a step by use, as means of its workers: running actions; choosing the next action
+ * whose inputs have arrived; waiting for messages in transit; waiting for inputs that are not computed
+ * yet, or idle; and from the request to the first action, and from the last action to the answer. Also the
+ * mean duration of actions, by stage and kind, such as `0F`.
+ */
+export type StepParts = ReturnType<typeof measuredParts>;
 
 /** Returns the parts of a traced step of `stepMs` milliseconds. */
-export function measuredParts(
-  stepMs: number,
-  traces: StepOutcome["traces"],
-  replicas: number,
-): StepParts {
+export function measuredParts(stepMs: number, traces: StepOutcome["traces"], replicas: number) {
   const { start, workers } = readStep(traces, replicas);
   const last = Math.max(start, lastEnd(workers));
   const actions = workers.flatMap(({ spans }) => spans).filter(computes)

@@ -21,13 +21,6 @@ import type { HandlingStep, ReplyTo } from "./mailbox.ts";
 import { type ActorRef, isMessage, isRef, kindOf, type Message } from "./types.ts";
 import type { AnswerFrame, Outcome } from "./wire.ts";
 
-/** The message that carries an answer to its asker. */
-interface Answer extends Message {
-  /** Number of the question among those of this actor, from 0. */
-  readonly ask: number;
-  readonly outcome: Outcome;
-}
-
 /** Sends a question and returns a promise of its answer. See {@linkcode Context.ask}. */
 export function ask(
   isolate: Isolate,
@@ -151,7 +144,7 @@ export function settleAsk(
   const { asker } = pending;
   if (!asker) return resolve(pending, outcome);
   // The answer is a separate step, so the order of answers is also chosen by the picker.
-  const message: Answer = { type: `answer:${pending.type}`, ask: pending.nth, outcome };
+  const message = { type: `answer:${pending.type}`, ask: pending.nth, outcome };
   schedule(isolate, asker, message, pending.to, () => {
     asker.step?.asks.delete(id);
     resolve(pending, outcome);

@@ -9,6 +9,7 @@ import type { Subscription, SystemEvent } from "./context.ts";
 import type { DeadLetter, Failure, Reason } from "./failure.ts";
 import type { Envelope, ReplyTo } from "./mailbox.ts";
 import type { ObserverSpec } from "./observer.ts";
+import type { Invitation } from "./transport.ts";
 import type { ActorRef, ActorSpec, Message } from "./types.ts";
 
 /** Spawns an actor in the receiving isolate. */
@@ -96,29 +97,19 @@ export type Frame =
     readonly reason: Reason;
   };
 
+/** Buffers to move that a frame contains. */
+interface Moving {
+  readonly transfer: readonly ArrayBuffer[];
+}
+
 /** A frame from another isolate to the root, which owns all isolates. */
 export type UpFrame =
   /** Asks isolate `to` to connect to the sender, if both have the same transport. */
-  | {
-    readonly kind: "invite";
-    readonly to: number;
-    readonly address: unknown;
-    readonly transfer: readonly Transferable[];
-  }
-  /** Forwards `frame` to isolate `to`. `transfer` lists its buffers to move. */
-  | {
-    readonly kind: "forward";
-    readonly to: number;
-    readonly frame: Frame | SwitchFrame;
-    readonly transfer: readonly ArrayBuffer[];
-  }
-  /** Starts isolate `isolate` with a first actor. `transfer` lists buffers of its init to move. */
-  | {
-    readonly kind: "start";
-    readonly isolate: number;
-    readonly launch: LaunchFrame;
-    readonly transfer: readonly ArrayBuffer[];
-  }
+  | { readonly kind: "invite"; readonly to: number } & Invitation
+  /** Forwards `frame` to isolate `to`. */
+  | { readonly kind: "forward"; readonly to: number; readonly frame: Frame | SwitchFrame } & Moving
+  /** Starts isolate `isolate` with a first actor. */
+  | { readonly kind: "start"; readonly isolate: number; readonly launch: LaunchFrame } & Moving
   /** The first actor of the isolate has ended, and with it all its actors. */
   | { readonly kind: "done"; readonly reason: Reason }
   /** The sender has reported all isolates that it has started. Answers `has-started`. */

@@ -121,21 +121,17 @@ function writeAll(file: Deno.FsFile, bytes: Uint8Array): void {
   for (let done = 0; done < bytes.length;) done += file.writeSync(bytes.subarray(done));
 }
 
-/** Facts about a run in the header of its journal, and options of writing it. */
-export interface JournalOptions {
+/**
+ * Facts about a run in the header of its journal, and options of writing it. By default the seed is 0,
+ * the strategy `real`, and the configuration, a JSON value, null.
+ */
+export interface JournalOptions
+  extends Partial<Pick<JournalHeader, "seed" | "strategy" | "configuration" | "device">> {
   /** The file, which is replaced. */
   readonly path: string;
-  /** Seed of all random numbers. Default 0. */
-  readonly seed?: number;
-  /** Name of the strategy, or of the runtime. Default `real`. */
-  readonly strategy?: string;
-  /** Configuration of the run, as a JSON value. */
-  readonly configuration?: unknown;
   /** Absolute URLs of the actors' modules. The header has hashes of them and of all modules that they
    * import. */
   readonly actors?: readonly string[];
-  /** The device. */
-  readonly device?: string;
   /** True if messages are kept, so that {@linkcode replayInbox} can replay an actor. Default false. */
   readonly payloads?: boolean;
   /** Maximum real milliseconds between two flushes. Default 100. */

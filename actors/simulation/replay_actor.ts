@@ -28,7 +28,7 @@ import { substream } from "../runtime/world.ts";
 import { digestOf } from "./digest.ts";
 import { type Journal, payloadOf, readJournal } from "./journal.ts";
 import { describeEffect, type StepRecord, workIn } from "./recorder.ts";
-import { HANG_MS } from "./run.ts";
+import { HANG_MS, type SimulateOptions } from "./run.ts";
 import { ReplayError } from "./strategies.ts";
 import { exempt, forbidGlobals, setRunningActor } from "./determinism_guard.ts";
 
@@ -262,16 +262,10 @@ function quote(text: string | undefined): string {
   return text === undefined ? "nothing more" : `"${text}"`;
 }
 
-/** Options of {@linkcode replayInbox}. */
-export interface InboxOptions {
+/** Options of {@linkcode replayInbox}; `onStep` is called after each step that equals the recorded one. */
+export interface InboxOptions extends Pick<SimulateOptions, "trusted" | "onStep" | "hangMs"> {
   /** Id of the actor. Default: the only actor of this factory in the journal. */
   readonly id?: string;
-  /** Modules that may use forbidden globals: see {@linkcode SimulateOptions.trusted}. */
-  readonly trusted?: readonly string[];
-  /** Called after each step that equals the recorded one. */
-  readonly onStep?: (step: StepRecord) => void;
-  /** Real milliseconds after which a handler counts as hanging. Default 5,000. */
-  readonly hangMs?: number;
 }
 
 /** The result of {@linkcode replayInbox}. */

@@ -23,7 +23,6 @@ import type {
 } from "../runtime/transport.ts";
 import { resultOr } from "../runtime/types.ts";
 import {
-  type Address,
   beatOf,
   closeRendezvousFolder,
   type Endpoint,
@@ -35,11 +34,7 @@ import { SocketPoll } from "./sockets.ts";
 import { Outbox, receiveFrames } from "./stream.ts";
 
 /** Data that a child process needs to connect to the root. */
-export interface Orders {
-  readonly isolate: number;
-  readonly rendezvous: Rendezvous;
-  readonly root: Address;
-}
+export type Orders = ReturnType<Acceptor["expect"]>;
 
 /** Accepts connections of processes. */
 class Acceptor {
@@ -53,7 +48,7 @@ class Acceptor {
    *
    * @param onBeat called whenever the process reports activity.
    */
-  expect(isolate: number, attach: (conn: Deno.Conn) => void, onBeat: () => void): Orders {
+  expect(isolate: number, attach: (conn: Deno.Conn) => void, onBeat: () => void) {
     const rendezvous = this.#rendezvous ??= openRendezvous();
     this.#endpoint ??= listen(rendezvous, "0", (conn, caller) => {
       const attach = this.#expected.get(caller);

@@ -138,10 +138,7 @@ const isAbandoned = (path: string, uid: number | null): boolean =>
 export type Address = Deno.UnixAddr | Deno.NetAddr;
 
 /** Data that two processes share to connect. */
-export interface Rendezvous {
-  readonly directory: string;
-  readonly token: string;
-}
+export type Rendezvous = ReturnType<typeof openRendezvous>;
 
 /** A listening socket of an isolate. */
 export type Endpoint = ReturnType<typeof listen>;
@@ -162,7 +159,7 @@ export const beatOf = (isolate: number) => -isolate;
  *
  * @throws {RangeError} when the folder for temporary files cannot be used.
  */
-export function openRendezvous(): Rendezvous {
+export function openRendezvous() {
   return { directory: openRendezvousFolder(), token: crypto.randomUUID() };
 }
 

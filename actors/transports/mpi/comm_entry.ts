@@ -43,12 +43,7 @@ export type CommOrder =
 
 /** Reports of the worker. */
 export type CommReport =
-  | {
-    readonly kind: "opened";
-    readonly rank: number;
-    readonly size: number;
-    readonly version: string;
-  }
+  | { readonly kind: "opened" } & Pick<Mpi, "rank" | "size" | "version">
   | { readonly kind: "left"; readonly isolate: number }
   | { readonly kind: "failed"; readonly message: string }
   /** No rank can join the job; `closed` follows. */

@@ -26,6 +26,7 @@ import {
 } from "../../schedules/mod.ts";
 import { halvesOf, splitsBackward } from "../../schedules/internal.ts";
 import { reduceHalf } from "../../schedules/simulator/step_end.ts";
+import type { RunOptions } from "../options/train_options.ts";
 import { pipelineCount } from "../pipeline/layout.ts";
 import { compileRun } from "../run/compile.ts";
 import { type CompiledRun, limitedBytes } from "../run/memory.ts";
@@ -138,30 +139,17 @@ type VariedOptions = Omit<
   "workers" | "microBatches" | "found" | "sizes" | "costs" | "edges"
 >;
 
-/** A configuration of a run. */
-export interface Candidate {
+/** A configuration of a run. A missing layout has stages of similar work. */
+export interface Candidate
+  extends
+    Required<Pick<RunOptions, "workers" | "replicas" | "microBatches" | "recompute" | "precision">>,
+    Pick<RunOptions, "bucketSize" | "coarsening" | "layout"> {
   /** Name of the schedule. */
   readonly schedule: string;
   /** Options of the schedule, apart from its size. */
   readonly options: VariedOptions;
-  /** Workers of a pipeline, D. */
-  readonly workers: number;
-  /** Data-parallel replicas, W. */
-  readonly replicas: number;
   /** Samples of a micro-batch, B. */
   readonly microBatch: number;
-  /** Micro-batches of a step in each replica, N. */
-  readonly microBatches: number;
-  /** Activations that the backward recomputes. */
-  readonly recompute: Recompute;
-  /** Precision of numbers. */
-  readonly precision: Precision;
-  /** Elements of a bucket of the optimizer. Default: those of the device. */
-  readonly bucketSize?: number | undefined;
-  /** Buckets of a chunk of the all-reduce, k. Default: that of `train`. */
-  readonly coarsening?: number | undefined;
-  /** Layers of each stage, as a value of `--layout`. Default: stages of similar work. */
-  readonly layout?: string | undefined;
 }
 
 /** Search space of a plan. */

@@ -27,7 +27,7 @@ import {
 import { halvesOf, splitsBackward, withEdges } from "../../schedules/internal.ts";
 import { hashWeights } from "../checkpoints/format.ts";
 import { gatherState } from "../checkpoints/tensors.ts";
-import type { SyncStrategy } from "../gradients/sync.ts";
+import type { TrainOptions } from "../options/train_options.ts";
 import { REFUSAL } from "../pipeline/protocol.ts";
 import type { KernelModule } from "../pipeline/stage_copies.ts";
 import { type StepOutcome, type StepRequest, UPDATE_POLICIES } from "../pipeline/step.ts";
@@ -42,18 +42,14 @@ import { openSerial } from "../run/serial.ts";
 import type { Scenario, World } from "../simulation/run.ts";
 import { addInvariants } from "./invariants.ts";
 
-/** Options of simulated training, as plain data. */
-export interface SimulatedTrainingOptions {
+/**
+ * Options of simulated training, as plain data. By default, 4 workers take one step of 8 micro-batches
+ * in each of 2 replicas; without flushes there is only one replica.
+ */
+export interface SimulatedTrainingOptions
+  extends Pick<TrainOptions, "workers" | "microBatches" | "replicas" | "steps" | "sync" | "clip"> {
   /** The name of the schedule. */
   readonly schedule: string;
-  /** Workers of the pipeline, D. Default 4. */
-  readonly workers?: number;
-  /** Micro-batches of a step and a replica, N. Default 8. */
-  readonly microBatches?: number;
-  /** Data-parallel replicas, W. Default 2; 1 without flushes, which have no others. */
-  readonly replicas?: number;
-  /** Optimizer steps. Default 1. */
-  readonly steps?: number;
   /**
    * Steps between two pauses, in which the pipe is drained and a micro-batch is evaluated. Default: no
    * pauses.
@@ -70,10 +66,6 @@ export interface SimulatedTrainingOptions {
    * Default: none.
    */
   readonly edges?: readonly SkipEdge[];
-  /** The start of the all-reduce of a stage. Default `end`. */
-  readonly sync?: SyncStrategy;
-  /** The largest norm of all gradients. */
-  readonly clip?: number;
   /** True if a worker may be lost, as when faults are injected. Default false. */
   readonly mayLose?: boolean;
   /** True if the run moves to the workers that remain when one is lost. Default false. */

@@ -97,29 +97,6 @@ export interface ReducerOptions {
   onComplete(chunk: number): void;
 }
 
-/**
- * One copy's part in one all-reduce of all its chunks; each step opens a new one. It depends only on
- * these calls: no clock, no randomness.
- */
-export interface Reducer {
-  /**
-   * Starts a chunk, whose gradients are final in this copy. Chunks may start in any order.
-   *
-   * @throws {RangeError} if the chunk does not exist or has been started.
-   */
-  start(chunk: number): Promise<void>;
-  /**
-   * Handles a message of another rank; keeps it if its chunk has not started here. If a device adds,
-   * the next call must wait for the promise of this call.
-   *
-   * @throws {RangeError} if the message is not due, has arrived before, or has another length.
-   * @throws {TypeError} if its values are of another type.
-   */
-  receive(message: ReduceMessage): Promise<void> | void;
-  /** Returns true if the sums of a chunk have been written. */
-  isComplete(chunk: number): boolean;
-}
-
 /** A range of slices from `first` to `end` − 1. */
 export interface SliceRange {
   readonly first: number;

@@ -20,7 +20,6 @@ import {
   type RankExchanges,
   type ReduceAlgorithm,
   type ReduceMessage,
-  type Reducer,
   type ReducerOptions,
   ringExchanges,
   sliceBorder,
@@ -349,7 +348,6 @@ export type {
   ReduceAlgorithm,
   ReduceMessage,
   ReducePhase,
-  Reducer,
   ReducerOptions,
 } from "./algorithms.ts";
 
@@ -387,7 +385,7 @@ export type {
  * assert.deepEqual(copies[1], copies[0]);
  * ```
  */
-export function openReducer(options: ReducerOptions): Reducer {
+export function openReducer(options: ReducerOptions) {
   checkOptions(options);
   const chunks = options.chunks.map((_, chunk) => new ChunkReduction(options, chunk));
   const at = (chunk: number): ChunkReduction => {
@@ -396,12 +394,30 @@ export function openReducer(options: ReducerOptions): Reducer {
     throw refusal(`reduce chunk ${chunk}`, "the reducer must have it", received);
   };
   return {
-    // Async, so that an unknown chunk rejects like every other refusal of a start.
-    start: async (chunk) => await at(chunk).start(),
-    receive: (message) => at(message.chunk).receive(message),
-    isComplete: (chunk) => at(chunk).isComplete,
+    /**
+     * Starts a chunk, whose gradients are final in this copy. Chunks may start in any order.
+     *
+     * @throws {RangeError} (as a rejection) if the chunk does not exist or has been started.
+     */
+    start: async (chunk: number) => await at(chunk).start(),
+    /**
+     * Handles a message of another rank; keeps it if its chunk has not started here. If a device adds,
+     * the next call must wait for the promise of this call.
+     *
+     * @throws {RangeError} if the message is not due, has arrived before, or has another length.
+     * @throws {TypeError} if its values are of another type.
+     */
+    receive: (message: ReduceMessage) => at(message.chunk).receive(message),
+    /** Returns true if the sums of a chunk have been written. */
+    isComplete: (chunk: number) => at(chunk).isComplete,
   };
 }
+
+/**
+ * One copy's part in one all-reduce of all its chunks; each step opens a new one. It depends only on
+ * these calls: no clock, no randomness.
+ */
+export type Reducer = ReturnType<typeof openReducer>;
 
 function checkOptions(
   { rank, size, chunks, algorithm, dtype, shared, sums }: ReducerOptions,

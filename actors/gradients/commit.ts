@@ -167,15 +167,11 @@ export const squaresOfJob = (job: string, squares: GradientSquares): GradientSqu
 /** A factor of the loss, or `dynamic` to find it while training. */
 export type LossScale = number | "dynamic";
 
-/** The state of a dynamic scale, in checkpoints. */
-export interface LossScaleState {
-  /** The factor of the next step. */
-  readonly scale: number;
-  /** Steps taken in a row since it last changed. */
-  readonly goodSteps: number;
-  /** Steps in a row that were not taken. */
-  readonly skipped: number;
-}
+/**
+ * The state of a dynamic scale, in checkpoints: the factor of the next step, steps taken in a row since
+ * it last changed, and steps in a row that were not taken.
+ */
+export type LossScaleState = Readonly<ReturnType<typeof firstLossScale>>;
 
 /** Good steps after which the scale doubles, as in PyTorch's GradScaler. */
 const GROWTH_INTERVAL = 2000;
@@ -191,7 +187,7 @@ export const SCALE_MAX = 2 ** 40;
 const SKIPS_MAX = 20;
 
 /** Returns the state at the beginning of a run. */
-export function firstLossScale(lossScale: LossScale): LossScaleState {
+export function firstLossScale(lossScale: LossScale) {
   const scale = lossScale === "dynamic" ? FIRST_DYNAMIC_SCALE : lossScale;
   return { scale, goodSteps: 0, skipped: 0 };
 }

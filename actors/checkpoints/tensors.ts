@@ -60,11 +60,8 @@ export const watchReads = (
   },
 });
 
-/** Parts that are read in one request. */
-interface Reading {
-  readonly parts: readonly (TensorPart & { readonly isLast: boolean })[];
-  readonly values: Promise<Float32Array<ArrayBuffer>>;
-}
+/** A part that is read in a request with others. */
+type RequestedPart = TensorPart & { readonly isLast: boolean };
 
 /**
  * Reads tensors of one kind from their beginning to their end, one after the other. Yields the next
@@ -74,7 +71,7 @@ interface Reading {
  */
 export async function* readPieces(state: HeldState, kind: FileKind, names: readonly string[]) {
   const cuts = cutParts(state, kind, names);
-  const begin = (): Reading | undefined => {
+  const begin = () => {
     const { value: parts } = cuts.next();
     if (!parts) return undefined;
     const values = state.read(parts);
@@ -105,8 +102,8 @@ function* cutParts(
   { shapes, holderOf }: HeldState,
   kind: FileKind,
   names: readonly string[],
-): Generator<Reading["parts"], undefined> {
-  let parts: Reading["parts"][number][] = [], room = PIECE_ELEMENTS;
+): Generator<readonly RequestedPart[], undefined> {
+  let parts: RequestedPart[] = [], room = PIECE_ELEMENTS;
   for (const name of names) {
     const count = elementCount(shapes[kind].get(name)!);
     if (parts[0] && holderOf(parts[0].name) !== holderOf(name)) room = 0;

@@ -9,7 +9,7 @@ import type { Subscription, SystemEvent } from "./context.ts";
 import type { DeadLetter, Failure, Reason } from "./failure.ts";
 import type { Envelope, ReplyTo } from "./mailbox.ts";
 import type { ObserverSpec } from "./observer.ts";
-import type { Invitation } from "./transport.ts";
+import type { Invitation, Transport } from "./transport.ts";
 import type { ActorRef, ActorSpec, Message } from "./types.ts";
 
 /** Spawns an actor in the receiving isolate. */
@@ -32,10 +32,7 @@ interface Place {
 }
 
 /** A kind of isolate that can host actors. */
-export interface PlaceKind {
-  readonly name: string;
-  readonly limitsMemory: boolean;
-}
+export type PlaceKind = Pick<Transport, "name" | "limitsMemory">;
 
 /** A message for an actor. */
 export interface MessageFrame

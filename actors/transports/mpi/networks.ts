@@ -19,12 +19,8 @@ import { readAll, writeAll } from "../stream.ts";
 import { JobRefusal, type Mpi } from "./library.ts";
 import { gatherValues } from "./wire.ts";
 
-/** An address of an interface, with the prefix length of its network. */
-interface InterfaceAddress {
-  readonly name: string;
-  /** For example, `10.1.0.2/16`. */
-  readonly cidr: string;
-}
+/** An address of an interface, with the prefix length of its network: `10.1.0.2/16`. */
+type InterfaceAddress = Pick<Deno.NetworkInterfaceInfo, "name" | "cidr">;
 
 /** Networks of a rank, which it sends to the other ranks. */
 export interface RankNetworks {

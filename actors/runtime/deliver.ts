@@ -109,7 +109,7 @@ function deliverMessage(isolate: Isolate, frame: MessageFrame): void {
   if (!isMessage(frame.message)) {
     // Only own properties of records and instances are copied.
     const why = "a message must be a record with a type that is copied with it";
-    return rejectMessage(isolate, frame, "malformed", undefined, { status: "unsent", why });
+    return rejectMessage(isolate, frame, "malformed", undefined, why);
   }
   const actor = isolate.actors.get(to.serial);
   if (!actor) {
@@ -122,7 +122,7 @@ function deliverMessage(isolate: Isolate, frame: MessageFrame): void {
   // Its sender does not vouch for it, so it must not fail the actor.
   if (frame.receipt && actor.mailbox.length >= actor.capacity / 2) {
     const why = `the mailbox of "${to.id}" must have room for it`;
-    return rejectMessage(isolate, frame, "no-room", undefined, { status: "unsent", why });
+    return rejectMessage(isolate, frame, "no-room", undefined, why);
   }
   if (!admit(isolate, actor, frame)) rejectMessage(isolate, frame, "stopped", actor.reason);
 }
@@ -142,7 +142,7 @@ export function rejectFrame(
 ): void {
   const reason = why === undefined ? "no-such-actor" : "not-cloneable";
   const unsent = why === undefined ? undefined : { status: "unsent", why } as const;
-  if (frame.kind === "message") rejectMessage(isolate, frame, reason, undefined, unsent);
+  if (frame.kind === "message") rejectMessage(isolate, frame, reason, undefined, why);
   if (frame.kind === "watch") {
     post(isolate, frame.by, { kind: "down", ref: frame.ref, reason: "stopped" });
   }

@@ -48,7 +48,7 @@ import {
   type Message,
   resultOr,
 } from "./types.ts";
-import type { BootFrame, Frame, LaunchFrame, MessageFrame, Outcome } from "./wire.ts";
+import type { BootFrame, Frame, LaunchFrame, MessageFrame } from "./wire.ts";
 import type { Clock } from "./world.ts";
 
 /** Maximum duration of work before an isolate counts as hanging. */
@@ -356,11 +356,11 @@ export function sendMessage(
   }
   if (!receipt && options?.receipt !== undefined) {
     const why = "its receipt must be a record with a type that can be cloned";
-    return rejectMessage(isolate, frame, "malformed", undefined, { status: "unsent", why });
+    return rejectMessage(isolate, frame, "malformed", undefined, why);
   }
   if (to.system !== isolate.env.system) {
     const why = "it must be an actor of the same system";
-    return rejectMessage(isolate, frame, "no-such-actor", undefined, { status: "unsent", why });
+    return rejectMessage(isolate, frame, "no-such-actor", undefined, why);
   }
   if (isolate.gone.has(to.isolate)) {
     return rejectMessage(isolate, frame, "isolate-gone", isolate.gone.get(to.isolate));
@@ -369,10 +369,7 @@ export function sendMessage(
     post(isolate, to.isolate, frame, transfer);
   } catch (error) {
     if (!isCloneError(error)) throw error;
-    rejectMessage(isolate, frame, "not-cloneable", undefined, {
-      status: "unsent",
-      why: error.message,
-    });
+    rejectMessage(isolate, frame, "not-cloneable", undefined, error.message);
   }
 }
 
@@ -382,7 +379,7 @@ export function rejectMessage(
   { from, to, message, replyTo, receipt }: Omit<MessageFrame, "kind" | "lane">,
   reason: DeadLetter["reason"],
   end?: Reason,
-  unsent?: Outcome,
+  why?: string,
 ): void {
   const letter: DeadLetter = {
     from: from.id,
@@ -393,13 +390,11 @@ export function rejectMessage(
   reportDeadLetter(isolate, letter, message);
   sendReceipt(isolate, from, receipt);
   if (!replyTo) return;
-  const outcome = unsent ?? { status: "gone", failure: goneFailure(to.id, end) };
-  post(isolate, replyTo.isolate, {
-    kind: "answer",
-    from: to.isolate,
-    ask: replyTo.ask,
-    outcome,
-  });
+  const outcome = why === undefined
+    ? { status: "gone", failure: goneFailure(to.id, end) } as const
+    : { status: "unsent", why } as const;
+  const { isolate: by, ask } = replyTo;
+  post(isolate, by, { kind: "answer", from: to.isolate, ask, outcome });
 }
 
 /** The part of OpenTelemetry's API that is used. */

@@ -156,7 +156,7 @@ export function refuse(isolate: Isolate, actor: Actor, step: HandlingStep, why: 
   if (replyTo) actor.pendingReplies.take(replyTo);
   step.isRefused = true;
   const letter = { from, to: actor.ref, message, replyTo };
-  rejectMessage(isolate, letter, "malformed", undefined, { status: "unsent", why });
+  rejectMessage(isolate, letter, "malformed", undefined, why);
 }
 
 /** Notes the end of the handler. The step ends when all its questions are answered. */

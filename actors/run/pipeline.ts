@@ -224,7 +224,15 @@ class PipelineEngine implements Engine {
     if (!this.#verifier) return await take();
     const outcome = await this.#verifier.step(request.step, take);
     this.#isCompared = false;
-    if (request.update % COMPARE_EVERY === 0) await this.compare();
+    if (request.update % COMPARE_EVERY === 0) {
+      await this.compare().catch((error) => {
+        const remains = error instanceof WorkerLostError && error.lost.remains;
+        // The survivors have ended the step, so it must not be taken again.
+        throw remains
+          ? new WorkerLostError({ ...error.lost, remains: { ...remains, committed: outcome } })
+          : error;
+      });
+    }
     return outcome;
   }
 

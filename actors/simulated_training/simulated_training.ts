@@ -72,6 +72,8 @@ export interface SimulatedTrainingOptions
   readonly mayMove?: boolean;
   /** True if a stage that one worker holds is mirrored by the next one. Default false. */
   readonly buddy?: boolean;
+  /** True if sums, states and messages are verified. Default false. */
+  readonly verifies?: boolean;
   /** Step, from 1, at which other workers start to replace lost ones. Default: none join. */
   readonly joinBefore?: number;
 }
@@ -157,6 +159,7 @@ function optionsOf(plan: SimulatedTrainingOptions): SimulatedEngineOptions {
     reduce: "deterministic",
     coarsening: 1,
     clip,
+    verification: plan.verifies ? { mode: "actions", every: 1 } : undefined,
     stallMs: STALL_MS,
     isTraced: false,
     seed: 0,

@@ -12,7 +12,7 @@ import { pos } from "../../../actors/simulation/strategies.ts";
 import { substream } from "../../../kernels/random.ts";
 import { atDepth } from "../../depth.ts";
 
-/** A run of two steps that moves. */
+/** A run that moves, of two steps unless `more` says otherwise. */
 const planOf = (
   schedule: string,
   workers: number,
@@ -28,6 +28,7 @@ const PLANS: Readonly<Record<string, SimulatedTrainingOptions>> = {
   "2×2": planOf("1f1b", 2, 2, 2),
   "2×2, message-driven": planOf("message-driven", 2, 4, 2),
   "2×2, joined": planOf("1f1b", 2, 2, 2, { steps: 3, joinBefore: 2 }),
+  "2×2, verified": planOf("1f1b", 2, 2, 2, { steps: 4, verifies: true }),
   "1×4, buddy": planOf("1f1b", 4, 4, 1, { buddy: true }),
   "1×4, message-driven, buddy": planOf("message-driven", 4, 4, 1, { buddy: true }),
   "2×2, buddy": planOf("1f1b", 2, 2, 2, { buddy: true }),
@@ -84,8 +85,9 @@ for (const [name, plan] of Object.entries(PLANS)) {
           : []
       );
     const faults = faultsAt(() => true), count = Math.min(runs, faults.length);
-    // A worker may be lost after its answer was sent.
-    const reads = count < faults.length ? faultsAt((type) => type === "Fetch") : [];
+    // A worker may be lost after its answer was sent, and while a committed state is compared.
+    const isRead = (type: string) => type === "Fetch" || type === "Digest";
+    const reads = count < faults.length ? faultsAt(isRead) : [];
     for (const fault of reads) all.push(await runWith(plan, 1, [fault]));
     for (let i = 0; i < count; i++) {
       // Each kind in turn, also if some are left out.

@@ -222,8 +222,8 @@ class PipelineEngine implements Engine {
     const take = () =>
       this.#ask<StepOutcome>({ type: "RunStep", request, plan: this.#planner.next(request) });
     if (!this.#verifier) return await take();
+    this.#isCompared = false; // also if a worker is lost after the commit
     const outcome = await this.#verifier.step(request.step, take);
-    this.#isCompared = false;
     if (request.update % COMPARE_EVERY === 0) {
       await this.compare().catch((error) => {
         const remains = error instanceof WorkerLostError && error.lost.remains;

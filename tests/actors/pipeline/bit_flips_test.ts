@@ -12,6 +12,10 @@ import {
   prepareSimulation,
   trainSerially,
 } from "../../../actors/simulated_training/simulated_training.ts";
+import type { System } from "../../../actors/runtime/mod.ts";
+import type { Fault } from "../../../actors/simulation/faults.ts";
+import { simulate } from "../../../actors/simulation/simulate.ts";
+import { pos } from "../../../actors/simulation/strategies.ts";
 import { createSystem } from "../../../actors/transports/system.ts";
 import { current, type Flip } from "./flipped_stage.ts";
 
@@ -29,12 +33,13 @@ interface Ended {
 async function trainWith(
   mode: "none" | "sums" | "actions",
   flip: Flip | undefined,
-  { plan = PLAN, every = 1, freezes = false } = {},
+  { plan = PLAN, every = 1, freezes = false, given = undefined as System | undefined } = {},
 ): Promise<Ended> {
   Object.assign(current, { flip, stages: 0, workers: 0 });
   const { options, requests } = prepareSimulation(plan), reactions: string[] = [];
   // In a given system gradients travel in messages, otherwise in shared memory.
-  await using system = flip?.where === "ReducePart" ? createSystem() : undefined;
+  await using own = flip?.where === "ReducePart" ? createSystem() : undefined;
+  const system = given ?? own;
   let step = 0;
   const react = (what: string) => void reactions.push(`${what} in step ${step}`);
   const run: EngineOptions = {
@@ -122,6 +127,21 @@ Deno.test("weights that differ are never kept: they are compared before a snapsh
   const flip: Flip = { where: "weight", worker: 0, after: 8, left: 1 };
   const ended = await trainWith("sums", flip, { plan: { ...PLAN, steps: 12 } });
   assert.deepEqual(ended, { isRight: true, reactions: ["restarted in step 10"] });
+});
+
+Deno.test("weights that differ are never moved: a loss after the commit is no reason to trust them", async () => {
+  const flip: Flip = { where: "weight", worker: 0, after: 4, left: 1 };
+  const handled: string[] = [];
+  const trainLosing = (faults: readonly Fault[]) =>
+    simulate({
+      ...{ seed: 1, strategy: pos(), faults, configuration: undefined },
+      onStep: ({ actor, type }) => void handled.push(`${actor} ${type}`),
+    }, ({ system }) => trainWith("sums", { ...flip }, { freezes: true, given: system }));
+  await trainLosing([]);
+  const commits = [...handled.keys()].filter((step) => handled[step] === "worker-3 Commit");
+  const lost: Fault = { step: commits[4]!, target: "worker-3", kind: "crash-after" };
+  const { value } = await trainLosing([lost]);
+  assert.deepEqual(value, { isRight: true, reactions: ["restarted in step 6"] });
 });
 
 Deno.test("a worker that is wrong in two steps is excluded: the run moves to the others", async () => {

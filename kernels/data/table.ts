@@ -561,7 +561,8 @@ function encodeRow(
   const fields = Object.entries(schema).map(([name, field]) => {
     if ("numbers" in field) {
       const isNumber = (value: unknown) =>
-        !isEmpty(value) && Number.isFinite(Math.fround(Number(value)));
+        !isEmpty(value) && !/^\s*0[box]/i.test(String(value)) &&
+        Number.isFinite(Math.fround(Number(value)));
       const numbers = field.numbers.map((column) =>
         Number(valueOf(column, "there must be a number", isNumber))
       );

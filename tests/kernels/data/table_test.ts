@@ -112,7 +112,7 @@ folderTest("files that are no tables are refused in one sentence", async (folder
 Deno.test("a value that does not fit is refused with its row and column", () => {
   const good = { x: 1, y: 1, colour: "red", note: "" }, { y: _, ...short } = good;
   const changes = [
-    ...["", null, " ", [], "1,5", [5], {}, "1e39"].map((y) => ({ y })),
+    ...["", null, " ", [], "1,5", [5], {}, "1e39", " 0X10"].map((y) => ({ y })),
     ...[{ toString: 1 }, "", " ", null].map((colour) => ({ colour })),
     { note: 3 },
   ];

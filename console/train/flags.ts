@@ -177,6 +177,7 @@ const NEEDED: readonly (readonly [flags: readonly string[], by: string, value?: 
   [["trace-steps"], "trace"],
   [["dashboard-port", "dashboard-stay"], "dashboard"],
   [["token-lengths"], "tokens"],
+  [["profile"], "schedule", "auto"],
 ];
 
 /**

@@ -250,6 +250,9 @@ function timelineOf(
   return openTimeline({ path, steps, goesOnAfter, announce: printError });
 }
 
+/** Flags of checkpoints that have no effect without a folder. */
+const CHECKPOINTS = ["checkpoint-every", "keep"];
+
 function optionsOf(
   request: TrainRequest,
   task: Task,
@@ -262,8 +265,12 @@ function optionsOf(
   const must = "--eval-every must be left out, because it has no held-out data";
   ensure(!every || heldOut, `evaluate on ${name}`, must, every);
   if (!every) refuseWithoutEvaluations(flags, heldOut ? undefined : name);
-  const isPlaced = !flags["keep-best"] || directory !== undefined;
-  ensure(isPlaced, "use --keep-best", "--out must name the folder of checkpoints");
+  // The record of a run has flags of checkpoints, but not their folder.
+  const kept = flags["keep-best"]
+    ? "keep-best"
+    : CHECKPOINTS.find((name) => request.given.includes(name));
+  const isPlaced = kept === undefined || directory !== undefined;
+  ensure(isPlaced, `use --${kept}`, "--out must name the folder of checkpoints");
   const config = checkpointConfig(request, task.config, keptComponents(parts));
   return {
     ...runOptions(request, parts, TRAIN_MODULE),

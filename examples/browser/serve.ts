@@ -11,6 +11,7 @@
  */
 // deno-lint-ignore-file no-console -- the output of the script
 
+import { stripTypeScriptTypes } from "node:module";
 import { dirname, join } from "node:path";
 import { npmPackageFolder } from "@troupe/troupe/kernels";
 
@@ -32,11 +33,15 @@ const FOLDERS: Readonly<Record<string, () => URL | Promise<URL>>> = {
   },
 };
 
+/** Rules of tokenizers that the library applies in another way. */
+const RULES = new URL("data/tokenizer_rules.ts", import.meta.resolve("@troupe/troupe/kernels"));
+
 const TYPES: Readonly<Record<string, string>> = {
   html: "text/html; charset=utf-8",
   js: "text/javascript",
   json: "application/json",
   mjs: "text/javascript",
+  ts: "text/javascript", // without its types
   wasm: "application/wasm",
 };
 
@@ -44,6 +49,7 @@ const TYPES: Readonly<Record<string, string>> = {
 async function locate(path: string): Promise<URL | string | undefined> {
   if (path === "/model.onnx") return model;
   if (path === "/tokenizer.json") return join(dirname(model), "tokenizer.json");
+  if (path === "/tokenizer_rules.js") return RULES;
   if (path === "/") return new URL("index.html", import.meta.url);
   if (/^\/(sample|tokenizers)\.js$/.test(path)) return new URL(`.${path}`, import.meta.url);
   // With a slash before it, a file would be anywhere on this machine.
@@ -52,14 +58,19 @@ async function locate(path: string): Promise<URL | string | undefined> {
   return new URL(file, await FOLDERS[name!]!());
 }
 
+async function contentsOf(at: URL | string) {
+  if (at === RULES) return stripTypeScriptTypes(await (await fetch(at)).text());
+  return (await Deno.open(at).catch(() => undefined))?.readable;
+}
+
 const onListen = ({ port }: { port: number }) =>
   console.log(`${model} is at http://127.0.0.1:${port}/ until Ctrl-C`);
 
 Deno.serve({ hostname: "127.0.0.1", port: Number(port), onListen }, async (request) => {
   const at = await locate(new URL(request.url).pathname);
-  const file = at === undefined ? undefined : await Deno.open(at).catch(() => undefined);
-  if (file === undefined) return new Response("There is no such file\n", { status: 404 });
-  return new Response(file.readable, {
+  const contents = at && await contentsOf(at);
+  if (contents === undefined) return new Response("There is no such file\n", { status: 404 });
+  return new Response(contents, {
     headers: {
       "content-type": TYPES[String(at).split(".").at(-1)!] ?? "application/octet-stream",
       // With these two a page may compute on several threads.

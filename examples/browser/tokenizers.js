@@ -22,11 +22,15 @@ export const TOKENIZERS = {
   /** The file `tokenizer.json` next to the model, in the format of Hugging Face's tokenizers. */
   async "tokenizer.json"() {
     const { Tokenizer } = await import("@huggingface/tokenizers");
+    const { applyRules, splittingSpaces } = await import("./tokenizer_rules.js");
     const file = await fetch("tokenizer.json");
     if (!file.ok) {
       throw new TypeError("the tokenizer.json of its run must lie beside it, received none");
     }
-    const tokenizer = new Tokenizer(await file.json(), {});
+    const json = await file.json();
+    json.pre_tokenizer &&= splittingSpaces(json.pre_tokenizer);
+    applyRules();
+    const tokenizer = new Tokenizer(json, {});
     return {
       encode: (text) => [...tokenizer.encode(text).ids],
       decode: (ids) => tokenizer.decode(ids, { clean_up_tokenization_spaces: false }),

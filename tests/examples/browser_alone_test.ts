@@ -95,6 +95,14 @@ pageTest("the page reads a tokenizer.json beside the model", async (page, folder
     assert.match((await page.textContent("#about"))!, /tokens tokenizer\.json$/);
     const spaced = await sampled(page, { prompt: "a , b" });
     assert.match(spaced, /^a , b/, "spaces stay, as in what generate prints");
+    const lower = JSON.stringify({ ...bytesTokenizerJson(), normalizer: { type: "Lowercase" } });
+    const ids = await page.evaluate(`
+        fetch = () => Promise.resolve(new Response(${JSON.stringify(lower)}));
+        import("./tokenizers.js")
+          .then(({ TOKENIZERS }) => TOKENIZERS["tokenizer.json"]())
+          .then(({ encode }) => encode("ΑΣ"))
+      `);
+    assert.deepEqual(ids, [...bytesTokenizer().encode("ασ")], "with the rules of trainings");
     const missing = await page.evaluate(`
         fetch = () => Promise.resolve(new Response("There is no such file", { status: 404 }));
         import("./tokenizers.js")

@@ -141,7 +141,7 @@ export const REDUCTIONS: Ops = {
     "mean",
     (groups, x) => sum(groups, x).map((total) => total / groups.size),
     slope((g, dy, x, y, node) =>
-      spread(g, g.mul(dy, g.scalar(elementCount(y.shape) / elementCount(x.shape))), node)
+      spread(g, g.mul(dy, g.scalar(elementCount(y.shape) / (elementCount(x.shape) || 1))), node)
     ),
   ),
   ReduceMax: reduction("max", largest, extremum),

@@ -101,6 +101,7 @@ export const COMPOSED_CASES: Readonly<Record<string, Case>> = {
     return g.crossEntropy(x, targets);
   }),
   "sum of no elements": on([[2, 0, 3]], (g, x) => g.sum(x, [0])),
+  "mean of no elements": on([[0, 3]], (g, x) => g.mean(x, [1])),
   "gelu of a scalar": on([[]], (g, x) => g.gelu(x)),
   "pad a scalar": on([[]], (g, x) => g.pad(g.mul(x, x), [])),
   "gelu of no elements": on([[0, 3]], (g, x) => g.gelu(x)),

@@ -18,6 +18,7 @@ import { follow, isFollower, lead, letLeaderSpeak } from "../../actors/run/mpi_r
 import { trainAs } from "../../actors/run/train.ts";
 import { type KeptComponents, RUN_FILES } from "../../actors/run_folder/metrics_file.ts";
 import { launchedRanks } from "../../actors/transports/mpi/library.ts";
+import { readCredentials } from "../../actors/transports/nats/connection.ts";
 import { ifServed } from "../../schedules/internal.ts";
 import type { CommandContext } from "../command.ts";
 import { mergedWeights } from "../commands/trained.ts";
@@ -156,6 +157,7 @@ async function trainAsAsked(
   { begin, signal, system }: CommandContext,
 ): Promise<number> {
   const { request, parts, task } = await readRun(args), { flags, start } = request;
+  if (flags.runtime === "nats") await checkLeader(flags);
   using made = new DisposableStack();
   const place = await placeOf(request, parts.model.value.name, made);
   const facts = factsOf(request, parts);
@@ -212,6 +214,13 @@ async function trainAsAsked(
     await dashboard.stay(signal);
   }
   return 0;
+}
+
+/** Refuses to lead a run of hosts without a place where they meet, or without its credentials. */
+async function checkLeader(flags: TrainFlags): Promise<void> {
+  const missing = (["nats", "nats-creds", "run-name"] as const).find((name) => !flags[name]);
+  ensure(!missing, "train with --runtime nats", `--${missing} must be given`);
+  await readCredentials(flags["nats-creds"]!, flags["run-name"]!, true);
 }
 
 /** Reads the flags, and of the choices for `--schedule auto` takes the first that the run can hold. */

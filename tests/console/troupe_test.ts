@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { explainSystemError } from "../../console/terminal.ts";
 import { folderTest, namesIn } from "../in_folder.ts";
-import { refusalHere, runHere } from "./command.ts";
+import { refusal, refusalHere, runHere, TINY, words } from "./command.ts";
 import { assertRefusals } from "./refusals.ts";
 
 folderTest("errors of the system name the file and the remedy", async (folder) => {
@@ -55,6 +55,12 @@ folderTest("credentials of hosts are secret, written once into a new folder", as
   assert.equal(mode & 0o77, 0);
   // A bracket outside quotes begins a list there.
   assert.match(await Deno.readTextFile(join(out, "server.conf")), /^listen: "\[::1\]:4222"$/m);
+  const lead =
+    words`${TINY} --tokens ${out}/leader.creds --vocab 65536 --steps 1 --out ${folder}/run --runtime nats`;
+  assert.match(await refusal(lead), /^Cannot train with --runtime nats: --nats must be given, /);
+  const place = words`--nats nats://127.0.0.1:1 --run-name run --nats-creds`;
+  const refused = await refusal([...lead, ...place, join(out, "host-1.creds")]);
+  assert.match(refused, /: it must be of the leader of the run, received those of host 1$/);
   const again = await create();
   assert.deepEqual([again.code, await namesIn(folder)], [2, ["creds"]]);
 });

@@ -32,7 +32,7 @@ const CREDENTIALS_BYTES_MAX = 2 ** 16;
  *
  * @throws {TypeError} when the file has no credentials, or those of another run or role.
  */
-async function readCredentials(path: string, run: string, leads: boolean) {
+export async function readCredentials(path: string, run: string, leads: boolean) {
   const refuse = (must: string, received: string): never => {
     throw new TypeError(`Cannot use ${path}: it must ${must}, received ${received}`);
   };

@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { existsSync } from "node:fs";
+import { basename } from "node:path";
 import { fileURLToPath } from "node:url";
 import { PAGES as SITE } from "../docs/build.ts";
 import { runTroupe } from "./console/command.ts";
@@ -13,9 +14,12 @@ const read = (page: string) => Deno.readTextFileSync(new URL(page, ROOT));
 
 for (const page of PAGES) {
   Deno.test(`every link of ${page} to a file leads to one`, () => {
-    const links = Array.from(read(page).matchAll(/\]\((?!https?:|#)([^)#]+)/g), ([, to]) => to!);
-    const at = new URL(page, ROOT);
-    const broken = links.filter((to) => !existsSync(fileURLToPath(new URL(to, at))));
+    const links = read(page).matchAll(/(\w+\.ts)?\]\((?!https?:|#)([^)#]+)/g);
+    const at = new URL(page, ROOT), broken: string[] = [];
+    for (const [link, name, to] of links) {
+      const isNamed = name === undefined || name === basename(to!);
+      if (!isNamed || !existsSync(fileURLToPath(new URL(to!, at)))) broken.push(link);
+    }
     assert.deepEqual(broken, []);
   });
 }

@@ -449,7 +449,7 @@ export function skipTrafficNote(compiled: CompiledRun, schedule: Schedule): stri
   const all = [...new Set(edges.map(formatEdge))], named = all.slice(0, NAMED_MAX);
   const more = all.length > NAMED_MAX ? `, and ${all.length - NAMED_MAX} more` : "";
   const over = `over skip edges (${named.join(", ")}${more})`;
-  const than = `more than the ${mebibytes(handed)} that stages hand to the next`;
+  const than = `more than the ${mebibytes(handed)} along the chain`;
   return `This cut sends ${mebibytes(bySkips)} of a micro-batch ${over}, ${than}; fewer stages, ` +
     "or another layout, may send less";
 }

@@ -274,12 +274,13 @@ function optionsOf(
   const must = "--eval-every must be left out, because it has no held-out data";
   ensure(!every || heldOut, `evaluate on ${name}`, must, every);
   if (!every) refuseWithoutEvaluations(flags, heldOut ? undefined : name);
-  // The record of a run has flags of checkpoints, but not their folder.
-  const kept = flags["keep-best"]
-    ? "keep-best"
-    : CHECKPOINTS.find((name) => request.given.includes(name));
-  const isPlaced = kept === undefined || directory !== undefined;
-  ensure(isPlaced, `use --${kept}`, "--out must name the folder of checkpoints");
+  const isPlaced = !flags["keep-best"] || directory !== undefined;
+  ensure(isPlaced, "use --keep-best", "--out must name the folder of checkpoints");
+  const unused = directory === undefined &&
+    CHECKPOINTS.find((name) => request.given.includes(name));
+  if (unused) {
+    printError(`--${unused} has no effect: with --json, --out names the checkpoints' folder`);
+  }
   const config = checkpointConfig(request, task.config, keptComponents(parts));
   return {
     ...runOptions(request, parts, TRAIN_MODULE),

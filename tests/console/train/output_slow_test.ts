@@ -247,6 +247,8 @@ folderTest("--log tensorboard writes to the folder of a run, which must be", asy
   assert.equal(await events(), 0, "those of a removed run are removed");
   const nowhere = "Cannot use --log tensorboard: --out must say where its files go, received none";
   assert.equal(await refusal([...train, "--json", "--log", "tensorboard"]), nowhere);
+  const { stderr } = await runHere(["train", ...train, "--json", "--checkpoint-every", "1"]);
+  assert.match(stderr, /^--checkpoint-every has no effect: with --json, --out names /);
 });
 
 /** Environment variables with the folders for files of a program. */

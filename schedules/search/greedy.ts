@@ -52,7 +52,7 @@ export function greedyOrder(workload: Workload, strategy: Strategy): Action[][] 
   const board = openBoard(workload, strategy), { queue, orders, isBusy } = board;
   const touched = new Set(orders.keys());
   chooseFor(board, touched, 0);
-  while (queue.size > 0) {
+  while (queue.nextTime !== undefined) {
     const { time, items } = queue.take();
     for (const { worker, ready } of items) {
       touched.add(worker);

@@ -188,7 +188,7 @@ class StepRun {
     const beginMs = this.model.controlMs ?? 0;
     for (let i = 0; i < this.#schedule.injectionLimit; i++) this.#inject(beginMs, 0);
     this.#end?.begin();
-    while (this.#queue.size > 0 && !this.#isOver) {
+    while (this.#queue.nextTime !== undefined && !this.#isOver) {
       const { time, items } = this.#queue.take();
       this.#now = time;
       const arrivals: Arrival[] = [];

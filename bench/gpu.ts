@@ -18,26 +18,10 @@ import {
 } from "../kernels/mod.ts";
 import { resolveDevice } from "../kernels/devices/table.ts";
 import { encodeGraph } from "../kernels/onnx/encode.ts";
-import { firstLoss, openJax, type Peer } from "./peers.ts";
+import { jaxOf, race } from "./peers.ts";
 import { reasonRow, type Row, rowMaker, valueRow } from "./report.ts";
-import { interleave, openProduct, productGflop, type RoundOptions, spreadOf } from "./timing.ts";
-import {
-  type BenchStage,
-  closing,
-  drainOf,
-  gflopOf,
-  openBenchStage,
-  tokensOf,
-  type Workload,
-} from "./workload.ts";
-
-const FEWEST = 3, MOST = 25;
-
-/** Returns the rounds that fit into a time, within bounds; repeated rounds may double the time. */
-function roundsWithin(budgetMs: number, roundMs: number): RoundOptions {
-  const rounds = Math.min(Math.max(Math.floor(budgetMs / roundMs), FEWEST), MOST);
-  return { rounds, warmup: rounds > FEWEST ? 2 : 0, isAlone: rounds > FEWEST };
-}
+import { interleave, openProduct, productGflop, spreadOf } from "./timing.ts";
+import { closing, drainOf, gflopOf, openBenchStage, tokensOf, type Workload } from "./workload.ts";
 
 /** From GPT-2 small down to a size for software adapters. */
 const WORKLOADS: readonly Workload[] = [
@@ -88,53 +72,32 @@ async function largest(
   return rows;
 }
 
+/** Measures a model, in turns with the peer if that computes in the precision: FP32. */
 async function measure(adapter: Adapter, workload: Workload, precision: Precision): Promise<Row[]> {
   using device = closing(await openWebgpu({ adapter }));
-  const stage = await openBenchStage(device, workload, precision);
-  const loss = await stage.forwardBackward(), name = `${nameOf(workload)}, ${precision}`;
-  // The peer computes in FP32 only.
-  if (precision === "fp16") return await race(stage, workload, name);
-  await using jax = await openJax(
-    { backend: "webgpu", environment: adapter.environment },
-    workload,
+  const { step, forwardBackward } = await openBenchStage(device, workload, precision);
+  await step(); // compiles
+  const name = `${nameOf(workload)}, ${precision}`, tokens = tokensOf(workload);
+  const { environment } = adapter;
+  return await race(
+    {
+      step: () => ({
+        ...{ title: `${name}: forward, backward and step`, tokens },
+        step: async () => {
+          await step();
+          return {};
+        },
+      }),
+      Troupe: () => ({
+        ...{ title: `${name}: forward and backward`, tokens },
+        step: async () => ({ loss: await forwardBackward() }),
+      }),
+      ...precision === "fp32" &&
+        { [PEER]: jaxOf({ backend: "webgpu", environment }, workload, `  ${PEER}`) },
+    },
+    [{ ours: "Troupe", theirs: PEER }],
+    { rounds: { withinMs: BUDGET_MS } },
   );
-  const peerLoss = await firstLoss(jax);
-  if (typeof peerLoss === "string") {
-    return [...await race(stage, workload, name), { name: PEER, unit: "", note: peerLoss }];
-  }
-  const apart = `losses differ by ${Math.abs(loss - peerLoss).toExponential(1)}`;
-  return await race(stage, workload, name, { jax, apart });
-}
-
-/** Measures a stage, in turns with a peer, if there is one. */
-async function race(
-  { step, forwardBackward }: BenchStage,
-  workload: Workload,
-  name: string,
-  peer?: { readonly jax: Peer; readonly apart: string },
-): Promise<Row[]> {
-  const cases: Record<string, () => Promise<number | void>> = {
-    step,
-    forwardBackward: async () => void await forwardBackward(),
-    ...peer && { peer: async () => (await peer.jax.step()).ms },
-  };
-  await step(); // compiles the kernels of a step
-  const [first] = await interleave(cases, { rounds: 1, warmup: 0, isAlone: false });
-  const roundMs = Object.values(first!.ms).reduce((sum, ms) => sum + ms, 0);
-  const rounds = await interleave(cases, roundsWithin(BUDGET_MS, roundMs));
-  const row = rowMaker(rounds);
-  const rate = (title: string, key: string, note = "") =>
-    row(title, "tokens/s", (ms) => 1000 * tokensOf(workload) / ms[key]!, { note });
-  return [
-    rate(`${name}: forward, backward and step`, "step"),
-    rate(`${name}: forward and backward`, "forwardBackward"),
-    ...peer
-      ? [
-        rate(`  ${PEER}: forward and backward`, "peer", peer.apart),
-        row(`  Troupe ÷ ${PEER}`, "×", (ms) => ms.peer! / ms.forwardBackward!),
-      ]
-      : [],
-  ];
 }
 
 /** GFLOP/s of a loop of FMAs, by type; absent without support of the type. */
@@ -177,7 +140,7 @@ const PRODUCTS_LONGEST_MS = 3_000;
 /** Milliseconds of rounds for each type. */
 const PRODUCTS_BUDGET_MS = 20_000;
 
-/** Opens the largest product that is not too slow, and returns its milliseconds. */
+/** Opens the largest product that is not too slow. */
 async function largestProduct(device: Device, dtype: "f32" | "f16") {
   const drain = drainOf(device);
   for (let size = SMALLEST;; size *= 2) {
@@ -191,7 +154,7 @@ async function largestProduct(device: Device, dtype: "f32" | "f16") {
     await run();
     const ms = performance.now() - start;
     if (size === LARGEST || 8 * ms > PRODUCTS_LONGEST_MS) {
-      return { size, run, ms, close: product.close };
+      return { size, run, close: product.close };
     }
     product.close();
   }
@@ -206,8 +169,8 @@ async function productRows(device: Device, hasF16: boolean, limits: Limits) {
       rows.push({ name: "MatMul, f16", unit: "GFLOP/s", note: "no shader-f16" });
       continue;
     }
-    const { size, run, ms, close } = await largestProduct(device, dtype);
-    const rounds = await interleave({ run }, roundsWithin(PRODUCTS_BUDGET_MS, ms));
+    const { size, run, close } = await largestProduct(device, dtype);
+    const rounds = await interleave({ run }, { rounds: { withinMs: PRODUCTS_BUDGET_MS } });
     close();
     const rate = spreadOf(rounds, ({ run }) => productGflop(size) / (run / 1000));
     if (dtype === "f32") gflopPerSecond = rate.median;

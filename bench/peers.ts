@@ -10,20 +10,17 @@ import {
   ADAMW_DEFAULTS,
   type AdamWOptions,
   compileModel,
-  type DeviceName,
   openDevice,
-  type Precision,
   type TokenBatch,
 } from "../kernels/mod.ts";
 import { elementCount } from "../kernels/graph/shapes.ts";
-import { fastestSchedule, limitRows, measureLimits } from "./pipeline.ts";
+import { fastestSchedule, measureWorkers } from "./pipeline.ts";
 import { reasonRow, type Row, rowMaker, talkTo } from "./report.ts";
-import { interleave, type Round, type RoundOptions, type Spread, spreadOf } from "./timing.ts";
+import { interleave, type RoundOptions, type Spread, spreadOf } from "./timing.ts";
 import {
   benchBatches,
   benchDevices,
   benchModel,
-  type BenchStage,
   closing,
   firstWeights,
   GPT2_SMALL,
@@ -44,11 +41,6 @@ interface PeerStep {
   readonly ms: number;
   /** The mean loss of the tokens. */
   readonly loss: number;
-}
-
-/** A program that takes steps on request. */
-export interface Peer extends AsyncDisposable {
-  step(): Promise<PeerStep>;
 }
 
 /** The command of a program. */
@@ -160,35 +152,102 @@ interface JaxOptions {
   readonly environment?: Readonly<Record<string, string>>;
 }
 
-/** Starts jax-js with the weights and the micro-batch of a workload. */
-export async function openJax(
-  { backend, pool = 0, environment = {} }: JaxOptions,
-  workload: Workload,
-): Promise<Peer> {
-  const program = await openProgram(
-    {
-      library: JAX,
-      command: Deno.execPath(),
-      args: [
-        ...["run", "--no-prompt", "--allow-read", "--quiet", "--no-lock", "--no-config"],
-        ...["--node-modules-dir=none", new URL("./jax_gpt.ts", import.meta.url).href],
-        ...[JAX, backend, `${pool}`],
-      ],
-      env: environment,
-    },
-    { workload, microBatches: 1 },
-  );
-  return { ...program, step: () => program.ask<PeerStep>("step") };
+/** A program in a race. */
+interface Runner {
+  readonly title: string;
+  /** Tokens of a step. */
+  readonly tokens: number;
+  readonly note?: string;
+  /** Takes a step; returns its milliseconds if it measures them. */
+  readonly step: () => Promise<{ readonly ms?: number; readonly loss?: number }>;
 }
 
-/** Returns the loss of the first step, in which jax-js compiles, or the reason of a failure. */
-export async function firstLoss(jax: Peer): Promise<number | string> {
-  try {
-    return (await jax.step()).loss;
-  } catch (error) {
-    return (error as Error).message;
-  }
+/** Opens a program, which the stack closes. */
+type Open = (stack: AsyncDisposableStack) => Runner | Promise<Runner>;
+
+/** Two programs of a race that are compared. */
+interface Pair extends Pick<Row, "target" | "note"> {
+  readonly ours: string;
+  readonly theirs: string;
 }
+
+/** Runs programs in the same rounds; rows have the reasons why programs are missing. */
+export async function race(
+  entrants: Readonly<Record<string, Open>>,
+  pairs: readonly Pair[],
+  options: RoundOptions,
+): Promise<Row[]> {
+  await using stack = new AsyncDisposableStack();
+  const runners = new Map<string, Runner & { readonly losses: number[] }>(), missing: Row[] = [];
+  for (const [name, open] of Object.entries(entrants)) {
+    try {
+      runners.set(name, { ...await open(stack), losses: [] });
+    } catch (error) {
+      missing.push(reasonRow(name, error));
+    }
+  }
+  const cases = Array.from(runners, ([name, { step, losses }]) =>
+    [name, async () => {
+      const { ms, loss = NaN } = await step();
+      losses.push(loss);
+      return ms;
+    }] as const);
+  const rounds = await interleave(Object.fromEntries(cases), { ...options, isAlone: false });
+  const row = rowMaker(rounds);
+  return [
+    ...Array.from(
+      runners,
+      ([name, { title, tokens, note = "" }]) =>
+        row(title, "tokens/s", (ms) => 1000 * tokens / ms[name]!, { note }),
+    ),
+    ...missing,
+    ...pairs.flatMap(({ ours, theirs, ...more }) => {
+      const [mine, other] = [ours, theirs].map((name) => runners.get(name)?.losses);
+      if (!mine || !other) return [];
+      const apart = Math.max(...mine.map((loss, i) => Math.abs(loss - other[i]!)));
+      return row(`${ours} ÷ ${theirs}`, "×", (ms) => ms[theirs]! / ms[ours]!, {
+        note: `losses of ${mine.length} steps differ by at most ${apart.toExponential(1)}`,
+        ...more,
+      });
+    }),
+  ];
+}
+
+/** Returns a function that opens jax-js; a step is forward and backward, `passes` times. */
+export const jaxOf = (
+  { backend, pool = 0, environment = {} }: JaxOptions,
+  workload: Workload,
+  name: string,
+  passes = 1,
+): Open =>
+async (stack) => {
+  const program = stack.use(
+    await openProgram(
+      {
+        library: JAX,
+        command: Deno.execPath(),
+        args: [
+          ...["run", "--no-prompt", "--allow-read", "--quiet", "--no-lock", "--no-config"],
+          ...["--node-modules-dir=none", new URL("./jax_gpt.ts", import.meta.url).href],
+          ...[JAX, backend, `${pool}`],
+        ],
+        env: environment,
+      },
+      { workload, microBatches: 1 },
+    ),
+  );
+  const pass = () => program.ask<PeerStep>("step");
+  await pass(); // compiles
+  return {
+    title: `${name}: forward and backward`,
+    tokens: passes * tokensOf(workload),
+    async step() {
+      const all: PeerStep[] = [];
+      while (all.length < passes) all.push(await pass());
+      return { ms: all.reduce((sum, { ms }) => sum + ms, 0), loss: all[0]!.loss };
+    },
+  };
+};
 
 const ALONE = "jax-js, wasm", POOL = "jax-js, wasm, pool of two";
 const TWO = "wasm, two workers";
@@ -202,83 +261,39 @@ const TRIED_STEPS = 3;
 /** Speed of wasm relative to jax-js, with the same number of threads. */
 const TARGET = { atLeast: 1.3 } as const;
 
-type Case = () => Promise<number | void>;
-
-/** Opens the whole model on each device and computes its loss. */
-async function openStages(names: readonly DeviceName[], stack: AsyncDisposableStack) {
-  const stages: { name: DeviceName; stage: BenchStage; loss: number }[] = [];
-  for (const name of names) {
-    const device = stack.use(closing(await openDevice(name)));
-    const stage = await openBenchStage(device);
-    stages.push({ name, stage, loss: await stage.forwardBackward() });
-  }
-  return stages;
-}
-
-/** Opens jax-js; a case runs forward and backward `passes` times. */
-async function openPasses(pool: number, passes: number, stack: AsyncDisposableStack) {
-  const jax = stack.use(await openJax({ backend: "wasm", pool }, SMALL));
-  const loss = await firstLoss(jax);
-  const run: Case = async () => {
-    let sum = 0;
-    for (let i = 0; i < passes; i++) sum += (await jax.step()).ms;
-    return sum;
-  };
-  return { run, loss };
-}
-
-/** Measures all in the same rounds; if jax-js is not available, its rows have the reason. */
+/** Compares the devices of this machine with jax-js. */
 async function raceJax(): Promise<Row[]> {
-  const { names, missing } = await benchDevices(true), hasWasm = names.includes("wasm");
-  await using stack = new AsyncDisposableStack();
-  const stages = await openStages(names, stack);
-  const alone = await openPasses(0, 1, stack), pool = await openPasses(2, MICRO_BATCHES, stack);
-  const cases: Record<string, Case> = {};
-  for (const { name, stage } of stages) {
-    cases[name] = async () => void await stage.forwardBackward();
+  const { names, missing } = await benchDevices(true), entrants: Record<string, Open> = {};
+  for (const name of names) {
+    entrants[name] = async (stack) => {
+      const device = stack.use(closing(await openDevice(name)));
+      const { forwardBackward } = await openBenchStage(device);
+      return {
+        title: `${name}: forward and backward`,
+        tokens: tokensOf(SMALL),
+        step: async () => ({ loss: await forwardBackward() }),
+      };
+    };
   }
-  let schedule = "";
-  if (hasWasm) {
-    const run = { device: "wasm", workers: 2, microBatches: MICRO_BATCHES } as const;
-    ({ schedule } = await fastestSchedule(run, TRIED_STEPS));
+  const run = { device: "wasm", workers: 2, microBatches: MICRO_BATCHES } as const;
+  entrants[TWO] = async (stack) => {
+    const { schedule } = await fastestSchedule(run, TRIED_STEPS);
     const { step } = stack.use(await openBenchEngine({ ...run, schedule }));
-    cases[TWO] = async () => void await step();
-  }
-  const peers = new Map([[ALONE, alone], [POOL, pool]]);
-  for (const [name, { run, loss }] of peers) {
-    if (typeof loss === "number") cases[name] = run;
-  }
-  const rounds = await interleave(cases, { rounds: 9, warmup: 1, isAlone: false });
-  const row = rowMaker(rounds);
-  const passesOf = (name: string) => name === TWO || name === POOL ? MICRO_BATCHES : 1;
-  const rate = (name: string): Row => {
-    const loss = peers.get(name)?.loss;
-    const title = name === TWO
-      ? `${name}: step of ${MICRO_BATCHES}`
-      : `${name}: forward and backward`;
-    if (!(name in cases)) return { name, unit: "", note: `${loss}` };
-    const apart = stages.map((one) => Math.abs(one.loss - Number(loss)));
-    return row(title, "tokens/s", (ms) => passesOf(name) * tokensOf(SMALL) / (ms[name]! / 1000), {
-      ...loss !== undefined && { note: `losses differ by ${Math.max(...apart).toExponential(1)}` },
-    });
+    return {
+      title: `${TWO}: step of ${MICRO_BATCHES}`,
+      tokens: MICRO_BATCHES * tokensOf(SMALL),
+      note: schedule,
+      step: async () => ({ loss: await step() }),
+    };
   };
-  const ratio = (ours: string, theirs: string): Row[] =>
-    ours in cases && theirs in cases
-      ? [
-        row(`${ours} ÷ ${theirs}`, "×", (ms) => ms[theirs]! / ms[ours]!, {
-          ...ours !== "native" && { target: TARGET },
-          ...ours === TWO &&
-            { note: `a whole step of ${schedule} against forward and backward alone` },
-        }),
-      ]
-      : [];
-  const shown = [...names, ...hasWasm ? [TWO] : [], ALONE, POOL];
-  return [
-    ...missing,
-    ...shown.map(rate),
-    ...names.flatMap((name) => ratio(name, ALONE)),
-    ...ratio(TWO, POOL),
-  ];
+  entrants[ALONE] = jaxOf({ backend: "wasm" }, SMALL, ALONE);
+  entrants[POOL] = jaxOf({ backend: "wasm", pool: 2 }, SMALL, POOL, MICRO_BATCHES);
+  const note = "a whole step against forward and backward alone";
+  const rows = await race(entrants, [
+    ...names.map((ours) => ({ ours, theirs: ALONE, ...ours !== "native" && { target: TARGET } })),
+    { ours: TWO, theirs: POOL, target: TARGET, note },
+  ], { rounds: 9, warmup: 1 });
+  return [...missing, ...rows];
 }
 
 /** Programs that may import PyTorch. */
@@ -378,30 +393,16 @@ interface TorchRace {
 interface TorchContest {
   readonly workers: number;
   readonly schedule: string;
-  readonly pairs: readonly Pair[];
+  readonly precisions: ReturnType<typeof precisionsOf>;
 }
 
-/** Compared precisions. */
-interface Pair {
-  readonly ours: Precision;
-  readonly theirs: TorchPrecision;
-  /** Required speed of Troupe relative to PyTorch. Default: none. */
-  readonly target?: number;
-}
-
-/** Returns the compared precisions: a row for each. */
-const pairs = (fp32: number, bf16?: number): readonly Pair[] => [
-  { ours: "fp32", theirs: "fp32", target: fp32 },
-  { ours: "fp32", theirs: "bf16" },
-  { ours: "bf16", theirs: "bf16", ...bf16 && { target: bf16 } },
-];
-
-/** A program in a race. */
-interface Runner extends AsyncDisposable {
-  readonly note: string;
-  /** Takes a step; returns its milliseconds if it measures them. */
-  readonly step: () => Promise<{ readonly ms?: number; readonly loss: number }>;
-}
+/** Returns the compared precisions, with the required speeds of Troupe relative to PyTorch. */
+const precisionsOf = (fp32: number, bf16?: number) =>
+  [
+    { ours: "fp32", theirs: "fp32", atLeast: fp32 },
+    { ours: "fp32", theirs: "bf16", atLeast: undefined },
+    { ours: "bf16", theirs: "bf16", atLeast: bf16 },
+  ] as const;
 
 const WORDS = ["", "one", "two", "three", "four"];
 
@@ -409,70 +410,30 @@ const WORDS = ["", "one", "two", "three", "four"];
 const counted = (count: number, what: string) =>
   `${WORDS[count] ?? count} ${what}${count === 1 ? "" : "s"}`;
 
-const oursOf = ({ workers }: TorchContest, { ours }: Pair) =>
-  `native, ${counted(workers, "worker")}, ${ours}`;
-const theirsOf = ({ workers }: TorchContest, { theirs }: Pair) =>
-  `PyTorch, ${counted(workers, "thread")}, ${theirs === "bf16" ? "bf16 autocast" : theirs}`;
-
-async function openOurs(contest: TorchContest, { ours }: Pair, race: TorchRace): Promise<Runner> {
-  const run = { ...race, ...contest, precision: ours, device: "native" } as const;
-  const { step, [Symbol.asyncDispose]: close } = await openBenchEngine(run);
-  const note = contest.workers === 1 ? "one thread" : `${contest.schedule}, a thread each`;
-  return { note, step: async () => ({ loss: await step() }), [Symbol.asyncDispose]: close };
-}
-
-/** Runs the contests in the same rounds; rows have the reasons why programs are missing. */
-async function raceTorch(race: TorchRace): Promise<Row[]> {
-  await using stack = new AsyncDisposableStack();
-  const runners = new Map<string, Runner>(), losses = new Map<string, number[]>();
-  const missing: Row[] = [];
-  const all = race.contests.flatMap((contest) =>
-    contest.pairs.map((pair) => [contest, pair] as const)
-  );
-  const add = async (name: string, open: () => Promise<Runner>) => {
-    if (runners.has(name)) return;
-    try {
-      runners.set(name, stack.use(await open()));
-    } catch (error) {
-      missing.push(reasonRow(name, error));
+/** Compares precisions of Troupe and PyTorch. */
+async function raceTorch({ contests, rounds, ...task }: TorchRace): Promise<Row[]> {
+  const tokens = task.microBatches * tokensOf(task.workload), pairs: Pair[] = [];
+  const torch: Record<string, Open> = {}, troupe: Record<string, Open> = {};
+  for (const { workers, schedule, precisions } of contests) {
+    for (const { ours: precision, theirs: other, atLeast } of precisions) {
+      const ours = `native, ${counted(workers, "worker")}, ${precision}`;
+      const type = other === "bf16" ? "bf16 autocast" : other;
+      const theirs = `PyTorch, ${counted(workers, "thread")}, ${type}`;
+      pairs.push({ ours, theirs, ...atLeast && { target: { atLeast } } });
+      torch[theirs] = async (stack) => {
+        const { note, step } = stack.use(await openTorch(workers, task, other));
+        return { title: `${theirs}: step`, tokens, note, step };
+      };
+      troupe[ours] = async (stack) => {
+        const run = { ...task, workers, schedule, precision, device: "native" } as const;
+        const { step } = stack.use(await openBenchEngine(run));
+        const note = workers === 1 ? "one thread" : `${schedule}, a thread each`;
+        return { title: `${ours}: step`, tokens, note, step: async () => ({ loss: await step() }) };
+      };
     }
-  };
-  // PyTorch first: it tries alternatives, whose models must not share memory with the engines.
-  for (const [contest, pair] of all) {
-    await add(theirsOf(contest, pair), () => openTorch(contest.workers, race, pair.theirs));
   }
-  for (const one of all) await add(oursOf(...one), () => openOurs(...one, race));
-  const cases = [...runners].map(([name, { step }]) => {
-    const found: number[] = [];
-    losses.set(name, found);
-    return [name, async () => {
-      const { ms, loss } = await step();
-      found.push(loss);
-      return ms;
-    }] as const;
-  });
-  const rounds = await interleave(Object.fromEntries(cases), { ...race.rounds, isAlone: false });
-  const row = rowMaker(rounds), tokens = race.microBatches * tokensOf(race.workload);
-  const apart = (ours: string, theirs: string) => {
-    const [mine, other] = [losses.get(ours)!, losses.get(theirs)!];
-    return Math.max(...mine.map((loss, i) => Math.abs(loss - other[i]!))).toExponential(1);
-  };
-  return [
-    ...[...runners].map(([name, { note }]) =>
-      row(`${name}: step`, "tokens/s", (ms) => tokens / (ms[name]! / 1000), { note })
-    ),
-    ...missing,
-    ...all.flatMap(([contest, pair]) => {
-      const ours = oursOf(contest, pair), theirs = theirsOf(contest, pair), { target } = pair;
-      if (!runners.has(ours) || !runners.has(theirs)) return [];
-      return row(`${ours} ÷ ${theirs}`, "×", (ms) => ms[theirs]! / ms[ours]!, {
-        ...target !== undefined && { target: { atLeast: target } },
-        note: `losses of ${losses.get(ours)!.length} steps differ by at most ${
-          apart(ours, theirs)
-        }`,
-      });
-    }),
-  ];
+  // PyTorch first: it tries alternatives, whose models must not share memory with the engines.
+  return await race({ ...torch, ...troupe }, pairs, rounds);
 }
 
 /** Returns the time of PyTorch's step on some threads, relative to that on one. */
@@ -513,11 +474,11 @@ async function torchRows(): Promise<Row[]> {
   const run = { device: "native", microBatches: MICRO_BATCHES } as const;
   const { schedule, rows } = await fastestSchedule({ ...run, workers: 2 }, PEER_STEPS);
   const { kept: contests, rows: leftOut } = await withoutCollapse([
-    { workers: 1, schedule: "1f1b", pairs: pairs(1.22, 1.05) },
-    { workers: 2, schedule, pairs: pairs(1.2) },
+    { workers: 1, schedule: "1f1b", precisions: precisionsOf(1.22, 1.05) },
+    { workers: 2, schedule, precisions: precisionsOf(1.2) },
   ]);
-  const race = { workload: SMALL, microBatches: MICRO_BATCHES, rounds: { rounds: 15 }, contests };
-  return [...rows, ...leftOut, ...await raceTorch(race)];
+  const task = { workload: SMALL, microBatches: MICRO_BATCHES };
+  return [...rows, ...leftOut, ...await raceTorch({ ...task, rounds: { rounds: 15 }, contests })];
 }
 
 /** Compares each with Troupe; if one is not available, a row has the reason. */
@@ -535,28 +496,16 @@ const ROUNDS = { rounds: 4, warmup: 1 } as const;
 
 const run = { device: "native", microBatches: MICRO_BATCHES, workload: GPT2_SMALL } as const;
 
-/** Times one worker, two independent ones, and two that share the model. */
-async function timeLimits(schedule: string): Promise<Round<"one" | "two" | "twins">[]> {
-  await using one = await openBenchEngine({ ...run, workers: 1 });
-  await using twin = await openBenchEngine({ ...run, workers: 1 });
-  await using two = await openBenchEngine({ ...run, workers: WORKERS, schedule });
-  return await interleave({
-    one: async () => void await one.step(),
-    two: async () => void await two.step(),
-    twins: async () => void await Promise.all([one.step(), twin.step()]),
-  }, { rounds: 2, warmup: 1, isAlone: false });
-}
-
 /** Compares GPT-2 small with PyTorch, one number of threads after the other to save memory. */
 async function raceSmall(schedule: string): Promise<Row[]> {
   const { kept, rows } = await withoutCollapse([
-    { workers: 1, schedule: "1f1b", pairs: pairs(1.14, 1.11) },
-    { workers: WORKERS, schedule, pairs: pairs(1.2) },
+    { workers: 1, schedule: "1f1b", precisions: precisionsOf(1.14, 1.11) },
+    { workers: WORKERS, schedule, precisions: precisionsOf(1.2) },
   ]);
-  const race = { workload: GPT2_SMALL, rounds: ROUNDS };
   for (const contest of kept) {
     const microBatches = contest.workers > 1 ? MICRO_BATCHES : 2; // one worker has no bubbles
-    rows.push(...await raceTorch({ ...race, microBatches, contests: [contest] }));
+    const task = { workload: GPT2_SMALL, microBatches };
+    rows.push(...await raceTorch({ ...task, rounds: ROUNDS, contests: [contest] }));
   }
   return rows;
 }
@@ -566,7 +515,7 @@ export async function gpt2Bench(): Promise<Row[]> {
   const { schedule, rows } = await fastestSchedule({ ...run, workers: WORKERS }, GPT2_STEPS);
   const rates = await raceSmall(schedule)
     .catch((error) => [reasonRow("PyTorch", error)]);
-  const limits = await measureLimits({ ...run, schedule, workers: WORKERS, rounds: 3 });
-  const rounds = await timeLimits(schedule);
-  return [...rows, ...rates, ...limitRows(rounds.map(({ ms }) => ms), limits, WORKERS)];
+  const cut = { ...run, schedule, workers: WORKERS, rounds: 3 };
+  const { rows: limits } = await measureWorkers(cut, { rounds: 2, warmup: 1, isAlone: false });
+  return [...rows, ...rates, ...limits];
 }

@@ -28,7 +28,7 @@ import { openStage } from "../kernels/stage/stage.ts";
 import { splitsBackward } from "../schedules/internal.ts";
 import { analyze, createSchedule, type Schedule } from "../schedules/mod.ts";
 import { type Row, rowMaker, valueRow } from "./report.ts";
-import { interleave, type Round, spread } from "./timing.ts";
+import { interleave, type RoundOptions, spread } from "./timing.ts";
 import {
   benchBatches,
   type BenchEngine,
@@ -114,7 +114,7 @@ function makespanOf(schedule: Schedule, { F, B, I, W }: StageTimes): number {
 }
 
 /** Measures the stages and simulates the schedule with their times. */
-export async function measureLimits(cut: Cut) {
+async function measureLimits(cut: Cut) {
   const { workers, microBatches } = cut;
   const schedule = createSchedule(cut.schedule, { workers, microBatches });
   const times = await timeStages(cut, schedule);
@@ -177,13 +177,13 @@ export async function fastestSchedule(
   return { schedule, rows };
 }
 
-/** Milliseconds of a round: one worker, two independent ones, and two that share the model. */
+/** Milliseconds of a round: one worker, one beside a second, independent one, and two of a model. */
 type LimitRound = Readonly<Record<"one" | "twins" | "two", number>>;
 
 const percent = (share: number) => `${(100 * share).toFixed(1)} %`;
 
 /** Returns the rows of rounds and of the limits. */
-export function limitRows(
+function limitRows(
   rounds: readonly LimitRound[],
   { bubble, balance, ofOneWorker, shares }: ScheduleLimits,
   workers: number,
@@ -238,48 +238,52 @@ export function lostMs(traces: readonly (readonly TracedAction[])[]): number {
   return Math.max(...all.map(({ end }) => end)) - all[0]!.start - Math.max(...freeAt);
 }
 
-/** Micro-batches of a step, N. */
-const MICRO_BATCHES = 8;
-const WORKERS = 2;
-const SCHEDULE = "1f1b";
-
-/** The compared steps. `twins` is one worker next to a second, independent one. */
-type StepRound = Round<"serial" | "one" | "two" | "twins">;
-
-/** Returns rounds, and the share lost between the actions of each step of two workers. */
-async function timeSteps(device: DeviceName): Promise<{ rounds: StepRound[]; lost: number[] }> {
-  const run = { device, microBatches: MICRO_BATCHES, schedule: SCHEDULE } as const;
-  const open = (workers: number) => openBenchEngine({ ...run, workers, isTraced: workers > 1 });
-  await using serial = await open(0);
-  await using one = await open(1);
-  await using twin = await open(1);
-  await using two = await open(WORKERS);
-  const timed = ({ step }: BenchEngine) => async () => void await step();
-  const twins = async () => void await Promise.all([one.step(), twin.step()]);
-  const lost: number[] = [];
-  const traced = async () => {
-    const start = performance.now(), { traces } = await two.outcome();
-    const ms = performance.now() - start;
-    lost.push(lostMs(traces) / ms);
-    return ms;
+/**
+ * Measures one worker, two, and what bounds the speed of two.
+ *
+ * @param more measures that take part in the rounds.
+ */
+export async function measureWorkers<More extends string = never>(
+  cut: Cut,
+  options: RoundOptions,
+  more = {} as Readonly<Record<More, () => Promise<void>>>,
+) {
+  const { device, workload, schedule, workers, microBatches } = cut;
+  const limits = await measureLimits(cut), lost: number[] = [];
+  const run = { device, workload, schedule, microBatches };
+  await using one = await openBenchEngine({ ...run, workers: 1 });
+  await using twin = await openBenchEngine({ ...run, workers: 1 });
+  await using both = await openBenchEngine({ ...run, workers, isTraced: true });
+  const rounds = await interleave<More | keyof LimitRound>({
+    ...more,
+    one: timed(one),
+    async two() {
+      const start = performance.now(), { traces } = await both.outcome();
+      const ms = performance.now() - start;
+      lost.push(100 * lostMs(traces) / ms);
+      return ms;
+    },
+    twins: async () => void await Promise.all([one.step(), twin.step()]),
+  }, options);
+  return {
+    rounds,
+    rows: [
+      ...limitRows(rounds.map(({ ms }) => ms), limits, workers),
+      valueRow("  of that, between actions", "%", lost, {
+        note: "messages, their copies, and other time outside of actions",
+      }),
+    ],
   };
-  const rounds = await interleave(
-    { serial: timed(serial), one: timed(one), two: traced, twins },
-    device === "native" ? { rounds: 11 } : { rounds: 5, warmup: 1 },
-  );
-  return { rounds, lost };
 }
 
+const timed = ({ step }: BenchEngine) => async () => void await step();
+
 async function measure(device: DeviceName): Promise<Row[]> {
-  const limits = await measureLimits({
-    device,
-    workload: SMALL,
-    schedule: SCHEDULE,
-    workers: WORKERS,
-    microBatches: MICRO_BATCHES,
-    rounds: 9,
-  });
-  const { rounds, lost } = await timeSteps(device);
+  const run = { device, workload: SMALL, schedule: "1f1b", microBatches: 8 };
+  await using loop = await openBenchEngine({ ...run, workers: 0 });
+  const options = device === "native" ? { rounds: 11 } : { rounds: 5, warmup: 1 };
+  const cut = { ...run, workers: 2, rounds: 9 };
+  const { rounds, rows } = await measureWorkers(cut, options, { serial: timed(loop) });
   const otherCores = rounds.flatMap((round) => round.otherCores ?? []), row = rowMaker(rounds);
   const least = (name: "one" | "serial") => Math.min(...rounds.map(({ ms }) => ms[name]));
   const fastest = 100 * (least("one") / least("serial") - 1);
@@ -292,10 +296,7 @@ async function measure(device: DeviceName): Promise<Row[]> {
       target: { atMost: 1 },
       note: `fastest step of each: ${fastest.toFixed(1)} %`,
     }),
-    ...limitRows(rounds.map(({ ms }) => ms), limits, WORKERS),
-    valueRow("  of that, between actions", "%", lost.map((share) => 100 * share), {
-      note: "messages, their copies, and other time outside of actions",
-    }),
+    ...rows,
     otherCores.length > 0 ? valueRow(others, cores, otherCores) : { name: others, unit: cores },
   ].map((row) => ({ ...row, name: `${device}: ${row.name}` }));
 }

@@ -102,11 +102,11 @@ export interface Round<Name extends string> {
 
 /** The number of rounds. */
 export interface RoundOptions {
-  /** Rounds that count. */
-  readonly rounds: number;
-  /** Warm-up rounds. Default 2. */
+  /** Rounds that count, or the time for them; repeated rounds may double it. */
+  readonly rounds: number | { readonly withinMs: number };
+  /** Warm-up rounds. Default 2, or 0 if the time is short. */
   readonly warmup?: number;
-  /** False if other programs are part of the measurement. Default true. */
+  /** False if other programs are part of the measurement. Default true, unless the time is short. */
   readonly isAlone?: boolean;
 }
 
@@ -127,6 +127,15 @@ export const roundsWithin = (rounds: number): number => Math.min(rounds, roundsM
 /** Most runs for each counted round. */
 const TRIES = 2;
 
+/** Fewest and most rounds in a given time. */
+const FEWEST = 3, MOST = 25;
+
+/** Returns the number of rounds that fit into a time. */
+function fitting(withinMs: number, { ms }: Round<string>): number {
+  const round = Object.values(ms).reduce((sum, one) => sum + one, 0);
+  return Math.min(Math.max(Math.floor(withinMs / round), FEWEST), MOST);
+}
+
 /**
  * Runs every case once per round.
  *
@@ -136,8 +145,6 @@ export async function interleave<Name extends string>(
   cases: Readonly<Record<Name, () => Promise<number | void>>>,
   options: RoundOptions,
 ): Promise<Round<Name>[]> {
-  const { isAlone = true } = options, rounds = Math.min(options.rounds, roundsMax);
-  const warmup = Math.min(options.warmup ?? 2, roundsMax);
   const names = Object.keys(cases) as Name[];
   const run = async (order: readonly Name[]): Promise<Round<Name>> => {
     const ms: Partial<Record<Name, number>> = {}, others = watchOthers();
@@ -146,10 +153,15 @@ export async function interleave<Name extends string>(
       const own = await cases[name]();
       ms[name] = own ?? performance.now() - start;
     }
-    return { ms: ms as Record<Name, number>, otherCores: isAlone ? others() : undefined };
+    return { ms: ms as Record<Name, number>, otherCores: others() };
   };
-  for (let i = 0; i < warmup; i++) await run(names);
-  const disturbance = ({ otherCores = 0 }: Round<Name>) => otherCores;
+  const asked = typeof options.rounds === "number"
+    ? options.rounds
+    : fitting(options.rounds.withinMs, await run(names));
+  const isLong = typeof options.rounds === "number" || asked > FEWEST;
+  const { warmup = isLong ? 2 : 0, isAlone = isLong } = options, rounds = roundsWithin(asked);
+  for (let i = 0; i < roundsWithin(warmup); i++) await run(names);
+  const disturbance = ({ otherCores = 0 }: Round<Name>) => isAlone ? otherCores : 0;
   const all: Round<Name>[] = [];
   let quiet = 0;
   while (quiet < rounds && all.length < rounds * TRIES) {

@@ -116,61 +116,6 @@ export function requireFull(name: string, { workers, microBatches }: ScheduleOpt
   requireOption(name, "microBatches", microBatches, microBatches >= workers, must);
 }
 
-/** Durations of closed forms: the same for every 1/P of the model, and no messages. */
-export interface UniformCosts {
-  /** A forward, tF. */
-  readonly forward: number;
-  /** A full backward, tB = tI + tW. */
-  readonly backward: number;
-  /** The backward for the input, tI. */
-  readonly input: number;
-  /** The backward for the weights, tW. */
-  readonly weight: number;
-  /** A forward and a full backward that overlap, tF&B. */
-  readonly overlap: number;
-}
-
-/**
- * Theoretical measures of the workers of a schedule, per worker or as one number for all. A field
- * is present only if its assumptions hold: some equal the measures of the execution, the others bound
- * them.
- */
-export interface ClosedForm {
-  /** Idle time, the flush included. */
-  readonly idle?: number;
-  /** Idle time between a worker's first and last action. */
-  readonly idleLocal?: number;
-  /** Peak activations, in micro-batches of 1/P of the model. */
-  readonly peakActivations?: readonly number[];
-  /** Weights, in 1/P of the model. */
-  readonly weights: readonly number[];
-  /** No worker is idle for less. */
-  readonly idleAtLeast?: number;
-  /** No worker is idle for more. */
-  readonly idleAtMost?: number;
-  /** No worker holds more activations. */
-  readonly peakAtMost?: number;
-}
-
-/**
- * Makes a closed form from functions of the worker.
- *
- * @param form `peak` gives the peak activations, `weights` the weights; one unless given.
- */
-export function formOf(
-  workers: number,
-  { peak, weights = () => 1, ...times }: Omit<ClosedForm, "peakActivations" | "weights"> & {
-    readonly peak?: (worker: number) => number;
-    readonly weights?: (worker: number) => number;
-  },
-): ClosedForm {
-  return {
-    ...times,
-    ...peak && { peakActivations: perWorker(workers, peak) },
-    weights: perWorker(workers, weights),
-  };
-}
-
 /** One value for each of `count` workers. */
 export function perWorker<T>(count: number, value: (worker: number) => T): T[] {
   return Array.from({ length: count }, (_, worker) => value(worker));
@@ -211,8 +156,6 @@ export interface ScheduleRule<O extends ScheduleOptions = ScheduleOptions> {
   readonly updates?: WeightUpdates;
   /** The versions of its weights that a worker keeps. Default 1. */
   weightVersions?(worker: number, options: O): number;
-  /** Closed forms of its measures, if there are any. */
-  closedForm?(options: O, costs: UniformCosts): ClosedForm;
   /** Refuses options that it cannot serve, with its name. Called first. */
   check?(name: string, options: O): void;
   /** The placement of the stages. Called next, so it may check options, too. */
@@ -238,7 +181,7 @@ export interface PolicyRule<O extends ScheduleOptions = ScheduleOptions>
 
 /** A named schedule that can be made for any options it serves. */
 export interface ScheduleDefinition<O extends ScheduleOptions = ScheduleOptions>
-  extends Pick<ScheduleRule<O>, "name" | "aliases" | "summary" | "closedForm"> {
+  extends Pick<ScheduleRule<O>, "name" | "aliases" | "summary"> {
   /** The options that it reads in addition to `workers` and `microBatches`. Default: all. */
   readonly reads?: readonly string[];
   /**
@@ -492,9 +435,9 @@ export function defineSchedule<O extends ScheduleOptions = ScheduleOptions>(
 
 /** Makes a definition from a function that makes the schedules. */
 export function defineMade<O extends ScheduleOptions = ScheduleOptions>(
-  { name, aliases, summary, reads, closedForm }: Pick<
+  { name, aliases, summary, reads }: Pick<
     ScheduleRule<O>,
-    "name" | "aliases" | "summary" | "reads" | "closedForm"
+    "name" | "aliases" | "summary" | "reads"
   >,
   make: (options: O) => Schedule,
 ): ScheduleDefinition<O> {
@@ -504,7 +447,6 @@ export function defineMade<O extends ScheduleOptions = ScheduleOptions>(
     summary,
     ...(aliases && { aliases }),
     ...(read && { reads: read }),
-    ...(closedForm && { closedForm }),
     create(options: O) {
       refuseUnread({ name, reads: read }, options);
       checkCounts(name, options);
@@ -628,10 +570,6 @@ export function* inTurn(
     if (k >= warmUp) yield make("B", k - warmUp);
   }
 }
-
-/** Returns true if a forward and the two parts of a backward take equal times. */
-export const isEqual = ({ forward, input, weight }: UniformCosts): boolean =>
-  forward === input && input === weight;
 
 /** The slices of a micro-batch, if a schedule reads the option; else 1. */
 export function slicesIn(rule: Pick<ScheduleRule, "reads">, options: ScheduleOptions): number {

@@ -71,7 +71,6 @@ export type { Cost, Costs } from "./costs.ts";
 export {
   bidirectional,
   type ChimeraScale,
-  type ClosedForm,
   defineSchedule,
   linear,
   looped,
@@ -83,7 +82,6 @@ export {
   type ScheduleDefinition,
   type ScheduleOptions,
   type ScheduleRule,
-  type UniformCosts,
   wave,
 } from "./define.ts";
 export { type AwaitedInput, execute, type Execution, type Timeline } from "./execute.ts";

@@ -3,18 +3,14 @@
 import { B, F } from "../action.ts";
 import {
   bidirectional,
-  type ChimeraScale,
-  type ClosedForm,
   defineMade,
   defineSchedule,
   evenShare,
-  formOf,
   inSlotOrder,
   perWorker,
   requireOption,
   type ScheduleOptions,
   type SlottedAction,
-  type UniformCosts,
 } from "../define.ts";
 import { assertInput } from "../errors.ts";
 import { withOrders } from "../schedule.ts";
@@ -103,45 +99,6 @@ function slotsOf(unit: PipeOfUnit, stage: number, depth: number): SlottedAction[
 }
 
 /**
- * Holds for K whole units, N = KD; no other N has a closed form.
- *
- * Idle time, with Q = D/f - 2: direct, for tB >= tF, Q(tB + (K-1)(tB - tF)); halving, at tB = 2tF,
- * Q·tF; doubling, at tB = 2tF, Q/2·(tF + tB) for even K, Q·tF more for odd K. Section 3.6 counts
- * 2(D/f - 1) bubbles; the table has D/f - 2.
- *
- * Peaks, at any durations: a worker e steps from the edge of its pipe's half (0 <= e < D/2f) holds
- * b = D/2f - 1 - e fewer than the most. Direct D - b, doubling 2D - b, halving D - b/2.
- */
-function chimeraForm(options: ScheduleOptions, costs: UniformCosts): ClosedForm {
-  const { workers: depth, microBatches, pipelines: f = 1, scale = "direct" } = options;
-  const weights = () => 2 * f;
-  const units = microBatches / depth;
-  const kind = units < 2 && scale === "doubling" ? "direct" : scale;
-  const most = kind === "doubling" ? 2 * depth : depth;
-  if (!Number.isInteger(units)) return formOf(depth, { weights, peakAtMost: most });
-  const lacking = kind === "halving" ? 0.5 : 1;
-  const peak = (worker: number) => {
-    const within = worker % (depth / f);
-    const fromEdge = Math.min(within, depth / f - 1 - within);
-    return most - lacking * (depth / (2 * f) - 1 - fromEdge);
-  };
-  const idle = chimeraIdle(kind, units, depth / f - 2, costs);
-  return formOf(depth, { weights, peak, ...idle !== undefined && { idle } });
-}
-
-function chimeraIdle(
-  scale: ChimeraScale,
-  units: number,
-  slots: number,
-  { forward: tF, backward: tB }: UniformCosts,
-): number | undefined {
-  if (scale === "direct") return tB >= tF ? slots * (tB + (units - 1) * (tB - tF)) : undefined;
-  if (tB !== 2 * tF) return undefined;
-  if (scale === "halving") return slots * tF;
-  return slots / 2 * (tF + tB) + (units % 2 === 0 ? 0 : slots * tF);
-}
-
-/**
  * Chimera (Li and Hoefler 2021, "Chimera: Efficiently Training Large-Scale Neural Networks with
  * Bidirectional Pipelines"): its unit (section 3.1), more micro-batches than workers (3.5), and more
  * than two pipes (3.6).
@@ -150,7 +107,6 @@ export const chimera = defineSchedule({
   name: "chimera",
   reads: ["pipelines", "scale"],
   summary: "f pipes down and f up over the same workers: half the bubbles, 2f copies of the model",
-  closedForm: chimeraForm,
   check: checkChimera,
   place: bidirectional,
   order(worker, options) {
@@ -213,16 +169,6 @@ export const gems = defineSchedule({
   name: "gems",
   reads: [],
   summary: "two copies of the model, one activation on each worker, mostly idle",
-  // The idle time holds for tB >= tF: the forward wave of each micro-batch follows the backward wave
-  // of the one before, so T = D·tF + N·D·tB + (N - 1)tF.
-  closedForm({ workers, microBatches }, { forward, backward }) {
-    const idle = (workers - 1) * (forward + microBatches * backward);
-    return formOf(workers, {
-      ...backward >= forward && { idle },
-      peak: () => 1,
-      weights: () => 2,
-    });
-  },
   place: ({ workers, microBatches }) => ({
     ...bidirectional({ workers, microBatches }),
     pipelineOf: (microBatch) => microBatch % 2,

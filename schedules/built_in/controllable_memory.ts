@@ -5,8 +5,6 @@ import { analyze } from "../analysis/analyze.ts";
 import {
   defineMade,
   defineSchedule,
-  formOf,
-  isEqual,
   requireFull,
   type ScheduleDefinition,
   wave,
@@ -247,9 +245,7 @@ function actionsOf(at: Uint8Array, near: number, far: number, isFarFirst: boolea
 
 /** Defines the schedule of a block on a V: the shortest of its orders, the first of equal ones. */
 function defineBlock(
-  { name, summary, closedForm }: Required<
-    Pick<ScheduleDefinition, "name" | "summary" | "closedForm">
-  >,
+  { name, summary }: Pick<ScheduleDefinition, "name" | "summary">,
   block: BuildingBlock,
 ): ScheduleDefinition {
   const empty = defineSchedule({
@@ -259,7 +255,7 @@ function defineBlock(
     place: (options) => wave({ ...options, waves: 1 }),
     order: () => [],
   });
-  return defineMade({ name, summary, closedForm, reads: ["costs"] }, (options) => {
+  return defineMade({ name, summary, reads: ["costs"] }, (options) => {
     const { workers, microBatches, costs } = options;
     const base = empty.create({ workers, microBatches });
     const all = pulledOrders(workers, microBatches, block)
@@ -275,17 +271,6 @@ function defineBlock(
 export const vHalf = defineBlock({
   name: "v-half",
   summary: "split backward in a V: about half of 1f1b's activations",
-  // The idle time holds for tF = tI = tW: 6·ceil(P/2) - 7 actions of a stage, and one for P = 2. The
-  // peaks, floor(P/2)+1 micro-batches, are exact for N > P and an upper bound for N = P.
-  closedForm({ workers: P, microBatches }, costs) {
-    const stageActions = P === 1 ? 0 : P === 2 ? 1 : 6 * Math.ceil(P / 2) - 7;
-    const peak = Math.floor(P / 2) + 1;
-    return formOf(P, {
-      ...isEqual(costs) && { idle: stageActions * costs.forward / 2 },
-      ...microBatches > P && { peak: () => peak },
-      peakAtMost: peak,
-    });
-  },
 }, (r, P) => {
   const k = P % 2 === 0 ? 3 : 0;
   return [2 * r, 3 * P - r - 2, 3 * P + k + 2 * r - 1, 6 * P + k - r - 2];
@@ -295,19 +280,6 @@ export const vHalf = defineBlock({
 export const vMin = defineBlock({
   name: "v-min",
   summary: "split backward in a V: about a third of 1f1b's activations",
-  // The idle time holds for tF = tI = tW: 4P-7 actions of a stage, and 4P-5 if P is 1 mod 3. The
-  // peaks, ceil((P+2)/3) micro-batches, are exact except for P = N = 2, and if P is 2 mod 3 an upper
-  // bound at other durations.
-  closedForm({ workers: P, microBatches }, costs) {
-    const stageActions = P === 1 ? 0 : P % 3 === 1 ? 4 * P - 5 : 4 * P - 7;
-    const peak = Math.ceil((P + 2) / 3);
-    const isExact = P % 3 !== 2 || (isEqual(costs) && P * microBatches > 4);
-    return formOf(P, {
-      ...isEqual(costs) && { idle: stageActions * costs.forward / 2 },
-      ...isExact && { peak: () => peak },
-      peakAtMost: peak,
-    });
-  },
 }, (r, P) => {
   const k = P % 3 === 0 ? 2 : 0;
   return [r, 2 * P - r - 1, 2 * P + k + r, 4 * P + k - r - 1];

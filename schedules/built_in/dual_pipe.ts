@@ -1,16 +1,7 @@
 /** DualPipe and DualPipeV: two streams of micro-batches, forward and backward overlapped. */
 
 import { type Action, B, F, I, overlap, W } from "../action.ts";
-import {
-  bidirectional,
-  type ClosedForm,
-  defineSchedule,
-  formOf,
-  isEqual,
-  requireOption,
-  type UniformCosts,
-  wave,
-} from "../define.ts";
+import { bidirectional, defineSchedule, requireOption, wave } from "../define.ts";
 
 /** One of the two streams of a worker: its stage and its first micro-batch. */
 interface Stream {
@@ -65,26 +56,6 @@ function* dualOrder({ streams, toMiddle, toOutside, count }: DualWorker): Iterab
 }
 
 /**
- * With F&B = tF + tB, no gain from the overlap, and tI <= tF the idle time is exactly
- * (P/2-1)(2tF + max(0, tI - tW)), which at equal durations is the published
- * (P/2-1)(F&B + B - 3W); for tI > tF, the larger of that and (P/2-1)2tI is an upper bound. With a gain,
- * equal durations and F&B >= tB the published time is that of the inner workers; the others overlap
- * fewer pairs, so they are busy for longer and idle for less.
- *
- * @param gaps P/2-1, or (P-1)/2 for DualPipeV, whose 2P stages are half as large.
- */
-function dualIdle(gaps: number, costs: UniformCosts): Pick<ClosedForm, "idle" | "idleAtMost"> {
-  const { forward, backward, input, weight, overlap } = costs;
-  const published = gaps * (overlap + backward - 3 * weight);
-  if (overlap !== forward + backward) {
-    const isGain = overlap >= backward && overlap < forward + backward;
-    return isEqual(costs) && isGain ? { idleAtMost: published } : {};
-  }
-  if (input <= forward) return { idle: gaps * (2 * forward + Math.max(0, input - weight)) };
-  return { idleAtMost: Math.max(published, gaps * 2 * input) };
-}
-
-/**
  * DualPipe (DeepSeek-AI 2024, "DeepSeek-V3 Technical Report", section 3.2.1): a pipeline in each
  * direction; pipeline 0 takes the first N/2 micro-batches. Every worker holds P+1 activations, and two
  * copies of a stage.
@@ -93,12 +64,6 @@ export const dualPipe = defineSchedule({
   name: "dualpipe",
   reads: [],
   summary: "a pipe in each direction, forwards and backwards overlapped; two copies of the model",
-  closedForm: ({ workers }, costs) =>
-    formOf(workers, {
-      ...dualIdle(workers / 2 - 1, costs),
-      peak: () => workers + 1,
-      weights: () => 2,
-    }),
   check(name, { workers, microBatches }) {
     requireOption(name, "workers", workers, workers % 2 === 0, "even");
     const must = `even and at least ${2 * workers} for ${workers} workers`;
@@ -130,8 +95,6 @@ export const dualPipeV = defineSchedule({
   name: "dualpipe-v",
   reads: [],
   summary: "DualPipe with one copy of the model, its stages in a V",
-  closedForm: ({ workers }, costs) =>
-    formOf(workers, { ...dualIdle((workers - 1) / 2, costs), peak: () => workers + 0.5 }),
   check(name, { workers, microBatches }) {
     const must = `at least ${2 * workers} for ${workers} workers`;
     requireOption(name, "microBatches", microBatches, microBatches >= 2 * workers, must);

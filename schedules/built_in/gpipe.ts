@@ -3,7 +3,6 @@
 import { B, F } from "../action.ts";
 import {
   defineSchedule,
-  formOf,
   inTurn,
   linear,
   looped,
@@ -15,13 +14,6 @@ import {
 const defineGPipe = (definition: Pick<ScheduleRule, "name" | "reads" | "summary">) =>
   defineSchedule({
     ...definition,
-    // For any tF, tB, D and N if all slices of a micro-batch take the same time; without slices
-    // T = (N + D - 1)(tF + tB).
-    closedForm(options, { forward, backward }) {
-      const { workers, microBatches } = options;
-      const idle = (workers - 1) * (forward + backward) / slicesIn(definition, options);
-      return formOf(workers, { idle, peak: () => microBatches });
-    },
     place: (options) => ({ ...linear(options), slices: slicesIn(definition, options) }),
     order(worker, options) {
       const slices = slicesIn(definition, options), all = options.microBatches * slices;
@@ -58,12 +50,6 @@ export const loopedBfs = defineSchedule({
   name: "looped-bfs",
   reads: ["chunks"],
   summary: "gpipe with several chunks on each worker: little idle time, all activations",
-  // The idle time holds for N >= D and any tF and tB; with fewer micro-batches it is a lower bound.
-  closedForm({ workers, microBatches, chunks = 2 }, { forward, backward }) {
-    const idle = (workers - 1) * (forward + backward) / chunks;
-    const peak = () => microBatches;
-    return formOf(workers, { ...microBatches >= workers ? { idle } : { idleAtLeast: idle }, peak });
-  },
   place: looped,
   *order(worker, { workers, microBatches, chunks = 2 }) {
     for (let c = 0; c < chunks; c++) {

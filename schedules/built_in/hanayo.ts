@@ -2,14 +2,11 @@
 
 import { type Action, B, F } from "../action.ts";
 import {
-  type ClosedForm,
   defineSchedule,
-  formOf,
   inSlotOrder,
   requireOption,
   type ScheduleOptions,
   type SlottedAction,
-  type UniformCosts,
   wave,
 } from "../define.ts";
 
@@ -35,23 +32,6 @@ function hanayoOrder(worker: number, options: ScheduleOptions, firstMicroBatch =
   return inSlotOrder(slots);
 }
 
-/**
- * The idle time of K rounds (N = KP) holds for tB >= tF: (P-1)/W·(tB + (K-1)(tB - tF)). The paper's
- * T for one round, 3P + (P-1)/W at tB = 2tF, is below the lower bound 3P + 1.5(P-1)/W; with 1/W of a
- * backward in place of its 1/2W the two agree. All but the last worker hold a little less than one
- * activation of each micro-batch.
- */
-function hanayoForm(options: ScheduleOptions, costs: UniformCosts): ClosedForm {
-  const { workers, microBatches, waves = 1 } = options;
-  const { forward: tF, backward: tB } = costs;
-  const rounds = microBatches / workers;
-  const idle = (workers - 1) / waves * (tB + (rounds - 1) * (tB - tF));
-  return formOf(workers, {
-    ...tB >= tF && { idle },
-    peak: (r) => workers - (workers - 1 - r) / (2 * waves),
-  });
-}
-
 function checkRounds(name: string, { workers, microBatches }: ScheduleOptions): void {
   const must = `a multiple of the ${workers} workers of a pipeline`;
   requireOption(name, "microBatches", microBatches, microBatches % workers === 0, must);
@@ -65,7 +45,6 @@ export const hanayo = defineSchedule({
   name: "hanayo",
   reads: ["waves"],
   summary: "W waves over the workers: Chimera's bubbles without its copies",
-  closedForm: hanayoForm,
   check: checkRounds,
   place: wave,
   order: (worker, options) => hanayoOrder(worker, options),
@@ -80,14 +59,6 @@ export const chimeraWave = defineSchedule({
   name: "chimera-wave",
   reads: [],
   summary: "Chimera as two groups of P workers with one wave each, 2P workers in all",
-  closedForm(options, costs) {
-    const { peakActivations = [], weights, ...idle } = hanayoForm({ ...options, waves: 1 }, costs);
-    return {
-      ...idle,
-      peakActivations: [...peakActivations, ...peakActivations],
-      weights: [...weights, ...weights],
-    };
-  },
   check: checkRounds,
   place(options) {
     const { workers, microBatches } = options;

@@ -2,7 +2,6 @@
 
 import {
   defineSchedule,
-  formOf,
   linear,
   perWorker,
   requireOption,
@@ -83,20 +82,6 @@ export const messageDriven = defineSchedule({
     "sizes",
   ],
   summary: "AxoNN, RRFP: workers run what is ready, within limits",
-  // With whole backwards and for any durations, no order has less idle time than 1F1B,
-  // (D-1)(tF + tB), and no worker holds more than the limit. The peaks of `fifo` are exact,
-  // [L, ..., L, 1], if the last of the first L forwards reaches the last worker but one before the
-  // first backward does: (L - 3)tF < tB.
-  closedForm(options, { forward, backward }) {
-    const { workers } = options, { order, limit, chunks, weightBacklog } = decide(options);
-    const isExact = order === "fifo" && (limit - 3) * forward < backward;
-    return formOf(workers, {
-      ...weightBacklog === 0 && chunks === 1 &&
-        { idleAtLeast: (workers - 1) * (forward + backward) },
-      peakAtMost: limit / chunks,
-      ...isExact && { peak: (s: number) => s === workers - 1 ? 1 : limit },
-    });
-  },
   place(options) {
     checkOptions(options);
     return options.chunks === 2 ? wave(options) : linear(options);

@@ -6,7 +6,6 @@
 import type { Action, ActionKind } from "../action.ts";
 import {
   defineSchedule,
-  formOf,
   inTurn,
   linear,
   looped,
@@ -20,32 +19,20 @@ import {
   slicesIn,
 } from "../define.ts";
 
-/** Forwards of worker s before its first backward: D-1-s, and the other slices of the first. */
-function warmUpOf(worker: number, options: ScheduleOptions, slices: number): number {
-  const { workers, microBatches } = options;
-  return Math.min(microBatches * slices, workers - 1 - worker + slices - 1);
-}
-
-/** The order of a worker: the forwards of its warm-up, then pairs of F and B, then backwards. */
+/**
+ * The order of a worker: the forwards of its warm-up, D-1-s and the other slices of the first
+ * micro-batch, then pairs of F and B, then backwards.
+ */
 export function oneFOneBOrder(worker: number, options: ScheduleOptions, slices = 1) {
-  const warmUp = warmUpOf(worker, options, slices);
-  return inTurn(options.microBatches * slices, warmUp, makerOf(worker, slices));
+  const { workers, microBatches } = options, all = microBatches * slices;
+  const warmUp = Math.min(all, workers - 1 - worker + slices - 1);
+  return inTurn(all, warmUp, makerOf(worker, slices));
 }
 
 /** Defines a schedule in the order of 1F1B. */
-const defineOneFOneB = (definition: Omit<ScheduleRule, "closedForm" | "place" | "order">) =>
+const defineOneFOneB = (definition: Omit<ScheduleRule, "place" | "order">) =>
   defineSchedule({
     ...definition,
-    // For any tF, tB, D and N, if all slices of a micro-batch take the same time: without slices, the
-    // time of GPipe with min(N, D - s) activations on worker s.
-    closedForm(options, { forward, backward }) {
-      const { workers, microBatches } = options, slices = slicesIn(definition, options);
-      return formOf(workers, {
-        idle: (workers - 1) * (forward + backward) / slices,
-        peak: (s) => Math.min(microBatches * slices, warmUpOf(s, options, slices) + 1) / slices,
-        weights: (s) => definition.weightVersions?.(s, options) ?? 1,
-      });
-    },
     place: (options) => ({ ...linear(options), slices: slicesIn(definition, options) }),
     order: (worker, options) => oneFOneBOrder(worker, options, slicesIn(definition, options)),
   });
@@ -161,36 +148,19 @@ export function chunkedAction(
   return sliceOf({ kind, stage, microBatch }, slice, slices);
 }
 
-/** Forwards before the first backward: all of one micro-batch, and two more for each later worker. */
-function chunkedWarmUp(worker: number, options: ScheduleOptions, slices: number): number {
-  const { workers, microBatches, chunks = 2 } = options;
-  const { count, size, slices: each } = roundsOfSlices(options, slices);
-  const first = (count * chunks - 1) * size + each - 1;
-  return Math.min(microBatches * slices * chunks, first + 2 * (workers - 1 - worker));
-}
-
 /** Defines a schedule of 1F1B with several chunks on each worker. */
 const defineChunked = (definition: Pick<ScheduleRule, "name" | "reads" | "summary">) =>
   defineSchedule({
     ...definition,
-    // For any tF and tB if all slices of a micro-batch take the same time. Each worker holds two slices
-    // of a chunk fewer than the one before; if S >= P, worker r holds one micro-batch and 2(P-1-r) of
-    // them. With fewer micro-batches than workers and one slice, each missing one costs a forward and a
-    // backward of all but one chunk.
-    closedForm(options, { forward, backward }) {
-      const { workers, microBatches, chunks = 2 } = options;
-      const slices = slicesIn(definition, options), units = slices * chunks;
-      const gaps = workers - 1 + (chunks - 1) * Math.max(0, workers - microBatches * slices);
-      return formOf(workers, {
-        idle: gaps * (forward + backward) / units,
-        peak: (r) => Math.min(microBatches * units, chunkedWarmUp(r, options, slices) + 1) / units,
-      });
-    },
     place: (options) => placeRounds(definition.name, options, slicesIn(definition, options)),
     order(worker, options) {
-      const { microBatches, chunks = 2 } = options, slices = slicesIn(definition, options);
+      const { workers, microBatches, chunks = 2 } = options;
+      const slices = slicesIn(definition, options), all = microBatches * slices * chunks;
+      const { count, size, slices: each } = roundsOfSlices(options, slices);
+      // Forwards before the first backward: all of one micro-batch, and two for each later worker.
+      const first = (count * chunks - 1) * size + each - 1 + 2 * (workers - 1 - worker);
       const make = (kind: ActionKind, k: number) => chunkedAction(kind, worker, k, options, slices);
-      return inTurn(microBatches * slices * chunks, chunkedWarmUp(worker, options, slices), make);
+      return inTurn(all, Math.min(all, first), make);
     },
   });
 

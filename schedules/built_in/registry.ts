@@ -56,18 +56,13 @@ const byRule: readonly ScheduleDefinition[] = [
 /**
  * Every schedule, in the order in which commands list them.
  *
- * @example The closed form of 1F1B
+ * @example The options that a schedule reads
  * ```ts
  * import { deepStrictEqual } from "node:assert/strict";
  * import { scheduleDefinitions } from "@troupe/troupe/schedules";
  *
- * const oneFOneB = scheduleDefinitions.find(({ name }) => name === "1f1b");
- * const costs = { forward: 1, backward: 2, input: 1, weight: 1, overlap: 3 };
- * deepStrictEqual(oneFOneB?.closedForm?.({ workers: 4, microBatches: 8 }, costs), {
- *   idle: 9,
- *   peakActivations: [4, 3, 2, 1],
- *   weights: [1, 1, 1, 1],
- * });
+ * const hanayo = scheduleDefinitions.find(({ name }) => name === "hanayo");
+ * deepStrictEqual(hanayo?.reads, ["waves"]);
  * ```
  */
 export const scheduleDefinitions: readonly ScheduleDefinition[] = [

@@ -3,8 +3,6 @@
 import { type Action, F, I, W } from "../action.ts";
 import {
   defineSchedule,
-  formOf,
-  isEqual,
   linear,
   makerOf,
   requireFull,
@@ -25,21 +23,6 @@ export const interleavedZeroBubble = defineSchedule({
   name: "interleaved-zb",
   reads: ["chunks"],
   summary: "interleaved with split backward: fewer bubbles, D activations on every worker",
-  // The idle time holds for any durations and N >= D: that of ZB-H1 over the number of chunks; at
-  // equal durations, the time until the last worker has its first input. There are D activations if
-  // D divides N.
-  closedForm(options, { forward, input, weight }) {
-    const { workers, microBatches, chunks = 2 } = options;
-    const idle = (workers - 1) * Math.max(forward, input, forward + input - weight) / chunks;
-    const live = Math.min(
-      microBatches * chunks,
-      (chunks - 1) * roundsOfSlices(options).size + workers,
-    );
-    return formOf(workers, {
-      ...microBatches >= workers ? { idle } : { idleAtLeast: idle },
-      peak: () => live / chunks,
-    });
-  },
   place: (options) => placeRounds("interleaved-zb", options),
   *order(worker, options): Iterable<Action> {
     const { workers, microBatches, chunks = 2 } = options, total = microBatches * chunks;
@@ -79,17 +62,6 @@ function* zeroBubbleOrder(
 const defineH1 = (definition: Pick<ScheduleRule, "name" | "reads" | "summary">) =>
   defineSchedule({
     ...definition,
-    // For any durations and N >= D if all slices of a micro-batch take the same time: D slices and the
-    // others of one micro-batch are live on every worker. The idle time of the paper,
-    // (D-1)(tF + max(0, tI - tW)), ignores that gradients leave a stage at most every tI, which matters
-    // only if tI > tF and tW > tF.
-    closedForm(options, { forward, input, weight }) {
-      const { workers } = options, slices = slicesIn(definition, options);
-      return formOf(workers, {
-        idle: (workers - 1) * Math.max(forward, input, forward + input - weight) / slices,
-        peak: () => (workers + slices - 1) / slices,
-      });
-    },
     check: requireFull,
     place: (options) => ({ ...linear(options), slices: slicesIn(definition, options) }),
     order(worker, options) {
@@ -128,17 +100,6 @@ export const zeroBubbleH2 = defineSchedule({
   name: "zb-h2",
   reads: [],
   summary: "split backward: no bubbles between first and last action, 2D - 1 activations",
-  // For any durations and N >= 2D-1. At equal durations a worker is never idle between its first and
-  // last action. The workers still start one after the other, which costs (D-1)tF, so H2 gains over
-  // H1 only if the next step may start without a barrier.
-  closedForm(options, costs) {
-    const { workers } = options, { forward, input, weight } = costs;
-    return formOf(workers, {
-      idle: (workers - 1) * Math.max(forward, input - forward, forward + input - 2 * weight),
-      ...isEqual(costs) && { idleLocal: 0 },
-      peak: () => 2 * workers - 1,
-    });
-  },
   check(name, { workers, microBatches }) {
     const least = 2 * workers - 1;
     const must = `at least ${least} for ${workers} workers`;
@@ -194,20 +155,6 @@ export const zeroBubbleV = defineSchedule({
   name: "zb-v",
   reads: [],
   summary: "split backward, two stages on each worker in a V: no bubbles with D activations",
-  // The idle time holds for tF = tI = tW. If N >= 2P-1, there is none between a worker's first and
-  // last action, and the workers start one stage after the other; each missing micro-batch adds two
-  // stages once the start no longer hides them. The peak, P activations on every worker, holds for
-  // N >= 2P-1, and is an upper bound for fewer.
-  closedForm({ workers, microBatches }, costs) {
-    const isFull = microBatches >= 2 * workers - 1;
-    const stages = Math.max(workers - 1, 4 * (workers - 1) - 2 * (microBatches - 1));
-    return formOf(workers, {
-      ...isEqual(costs) && { idle: stages * costs.forward / 2 },
-      ...isEqual(costs) && isFull && { idleLocal: 0 },
-      ...isFull && { peak: () => workers },
-      peakAtMost: Math.min(workers, microBatches),
-    });
-  },
   place: (options) => wave({ ...options, waves: 1 }),
   *order(worker, options): Iterable<Action> {
     for (const action of fullOrder(worker, options)) {

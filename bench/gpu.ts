@@ -100,36 +100,31 @@ async function measure(adapter: Adapter, workload: Workload, precision: Precisio
   );
 }
 
-/** GFLOP/s of a loop of FMAs, by type; absent without support of the type. */
-type FmaRates = Partial<Record<"f32" | "f16", number>>;
+/** What the loop of FMAs prints: the GFLOP/s of each type that the adapter supports. */
+interface FmaRates {
+  readonly adapter: string;
+  readonly rates: Readonly<Partial<Record<"f32" | "f16", number>>>;
+}
 
-/** The limits of the adapter, or the reason if they are unknown. */
-type Limits =
-  | { readonly adapter: string; readonly rates: FmaRates }
-  | { readonly problem: string };
-
-/** Runs the loop in a process, on Deno's WebGPU: the library of the device does not run shaders. */
-async function measureLimits({ environment }: Adapter): Promise<Limits> {
+/**
+ * Runs the loop in a process, on Deno's WebGPU: the library of the device does not run shaders.
+ *
+ * @returns the row of the limit of a type.
+ */
+async function measureLimits({ environment }: Adapter) {
   const program = new URL("./fma_loop.ts", import.meta.url).href;
   const { success, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
     args: ["run", "--quiet", "--no-prompt", "--no-lock", "--no-config", program],
     env: { ...environment, NO_COLOR: "1" },
-    stdin: "null",
-    stdout: "piped",
-    stderr: "piped",
   }).output();
-  if (success) return JSON.parse(new TextDecoder().decode(stdout));
-  const [problem = "no reason"] = new TextDecoder().decode(stderr).trim().split("\n");
-  return { problem };
-}
-
-/** The row of a limit. */
-function limitRow(limits: Limits, dtype: "f32" | "f16"): Row {
-  const name = `limit, ${dtype}: the best of some loops of FMAs`, unit = "GFLOP/s";
-  if ("problem" in limits) return { name, unit, note: limits.problem };
-  const { adapter, rates: { [dtype]: rate } } = limits;
-  if (rate === undefined) return { name, unit, note: "no shader-f16" };
-  return valueRow(name, unit, [rate], { note: `Deno's WebGPU on ${adapter}` });
+  const text = new TextDecoder().decode(success ? stdout : stderr).trim();
+  return (dtype: "f32" | "f16"): Row => {
+    const name = `limit, ${dtype}: the best of some loops of FMAs`, unit = "GFLOP/s";
+    if (!success) return { name, unit, note: text.split("\n", 1)[0]! };
+    const { adapter, rates: { [dtype]: rate } }: FmaRates = JSON.parse(text);
+    if (rate === undefined) return { name, unit, note: "no shader-f16" };
+    return valueRow(name, unit, [rate], { note: `Deno's WebGPU on ${adapter}` });
+  };
 }
 
 const SMALLEST = 256, LARGEST = 4096;
@@ -161,7 +156,11 @@ async function largestProduct(device: Device, dtype: "f32" | "f16") {
 }
 
 /** Measures products of each type; returns their rows, and the rate of FP32. */
-async function productRows(device: Device, hasF16: boolean, limits: Limits) {
+async function productRows(
+  device: Device,
+  hasF16: boolean,
+  limitOf: Awaited<ReturnType<typeof measureLimits>>,
+) {
   const rows: Row[] = [];
   let gflopPerSecond = 0;
   for (const dtype of ["f32", "f16"] as const) {
@@ -174,18 +173,14 @@ async function productRows(device: Device, hasF16: boolean, limits: Limits) {
     close();
     const rate = spreadOf(rounds, ({ run }) => productGflop(size) / (run / 1000));
     if (dtype === "f32") gflopPerSecond = rate.median;
-    rows.push(limitRow(limits, dtype), {
-      name: `MatMul ${size}³, ${dtype}`,
-      unit: "GFLOP/s",
-      measured: rate,
-    });
-    const limit = "rates" in limits ? limits.rates[dtype] : undefined;
-    if (limit === undefined) continue;
+    const limit = limitOf(dtype), most = limit.measured?.median;
+    rows.push(limit, { name: `MatMul ${size}³, ${dtype}`, unit: "GFLOP/s", measured: rate });
+    if (most === undefined) continue;
     rows.push(
       rowMaker(rounds)(
         `MatMul ${size}³, ${dtype} ÷ limit`,
         "%",
-        ({ run }) => 100 * productGflop(size) / (run / 1000) / limit,
+        ({ run }) => 100 * productGflop(size) / (run / 1000) / most,
         dtype === "f16" ? { note: "above 100 % where it has units for matrices" } : {},
       ),
     );

@@ -9,7 +9,7 @@ import type { SyncStrategy } from "../actors/gradients/sync.ts";
 import type { TracedAction } from "../actors/pipeline/step.ts";
 import { print } from "../console/terminal.ts";
 import { type Row, rowMaker } from "./report.ts";
-import { interleave, type Round } from "./timing.ts";
+import { interleave } from "./timing.ts";
 import { type BenchEngine, openBenchEngine, SMALL } from "./workload.ts";
 
 /** Many weights for little work: the end of a step is a large part of it. */
@@ -73,65 +73,62 @@ function picture(traces: readonly (readonly TracedAction[])[], columns: number):
   }).join("\n");
 }
 
-/** Opens runs by name and measures a step of each in turns; `use` makes rows of the rounds. */
-async function measure(
-  options: Readonly<Record<string, RunOptions>>,
-  use: (rounds: Round<string>[], runs: ReadonlyMap<string, BenchEngine>) => Promise<Row[]>,
-): Promise<Row[]> {
-  await using stack = new AsyncDisposableStack();
-  const runs = new Map<string, BenchEngine>();
-  for (const [name, one] of Object.entries(options)) runs.set(name, stack.use(await openRun(one)));
-  const cases = Array.from(runs, ([name, { step }]) => [name, async () => void await step()]);
-  return await use(await interleave(Object.fromEntries(cases), { rounds: 9 }), runs);
+/** Opens runs by name, and measures a step of each in turns. */
+async function measure(options: Readonly<Record<string, RunOptions>>, stack: AsyncDisposableStack) {
+  const runs: Record<string, BenchEngine> = {}, cases: Record<string, () => Promise<void>> = {};
+  for (const [name, one] of Object.entries(options)) {
+    const run = runs[name] = stack.use(await openRun(one));
+    cases[name] = async () => void await run.step();
+  }
+  return { row: rowMaker(await interleave(cases, { rounds: 9 })), runs };
 }
 
 const COARSENED = { sync: "end", workers: 1, schedule: "1f1b" } as const;
 
 /** Measures coarsenings of the all-reduce. */
-function coarseningRows(): Promise<Row[]> {
+async function coarseningRows(): Promise<Row[]> {
+  await using stack = new AsyncDisposableStack();
   const options: Record<string, RunOptions> = {};
   for (const k of COARSENINGS) options[`k = ${k}`] = { ...COARSENED, coarsening: k };
   options["no overlap"] = { ...COARSENED, coarsening: NO_OVERLAP };
-  return measure(options, async (rounds, runs) => {
-    const apart = shares((await runs.get("no overlap")!.outcome()).traces[0]!);
-    const percent = (part: number) => `${(100 * part / apart.step).toFixed(0)} % of a step`;
-    for (const name of ["k = 2", "no overlap"]) {
-      print(`  one step, ${name} (r all-reduce, o optimizer, · waiting):`);
-      print(picture((await runs.get(name)!.outcome()).traces, 88));
-    }
-    const row = rowMaker(rounds), target = { atMost: 100 };
-    const [waits, optimizer] = [percent(apart.waits), percent(apart.optimizer)];
-    const note = `waits for the all-reduce ${waits}, optimizer ${optimizer}`;
-    return [
-      ...Object.keys(options).map((name) =>
-        row(`step, ${name}`, "ms", (ms) => ms[name]!, name === "no overlap" ? { note } : {})
-      ),
-      ...COARSENINGS.map((k) =>
-        row(`  k = ${k} ÷ no overlap`, "%", (ms) => 100 * ms[`k = ${k}`]! / ms["no overlap"]!, {
-          ...k >= 2 && k <= 4 && { target },
-        })
-      ),
-    ];
-  });
+  const { row, runs } = await measure(options, stack);
+  const traceOf = async (name: string) => (await runs[name]!.outcome()).traces;
+  const apart = shares((await traceOf("no overlap"))[0]!);
+  for (const name of ["k = 2", "no overlap"]) {
+    print(`  one step, ${name} (r all-reduce, o optimizer, · waiting):`);
+    print(picture(await traceOf(name), 88));
+  }
+  const percent = (part: number) => `${(100 * part / apart.step).toFixed(0)} % of a step`;
+  const [waits, optimizer] = [percent(apart.waits), percent(apart.optimizer)];
+  const note = `waits for the all-reduce ${waits}, optimizer ${optimizer}`;
+  return [
+    ...Object.keys(options).map((name) =>
+      row(`step, ${name}`, "ms", (ms) => ms[name]!, name === "no overlap" ? { note } : {})
+    ),
+    ...COARSENINGS.map((k) =>
+      row(`  k = ${k} ÷ no overlap`, "%", (ms) => 100 * ms[`k = ${k}`]! / ms["no overlap"]!, {
+        ...k >= 2 && k <= 4 && { target: { atMost: 100 } },
+      })
+    ),
+  ];
 }
 
 /** Measures the strategies of Chimera's synchronization. */
-function syncRows(): Promise<Row[]> {
+async function syncRows(): Promise<Row[]> {
+  await using stack = new AsyncDisposableStack();
   const options: Record<string, RunOptions> = {};
   for (const sync of ["end", "eager", "eager-opt"] as const) {
     options[sync] = { coarsening: 4, sync, workers: 4, schedule: "chimera" };
   }
-  return measure(options, (rounds) => {
-    const row = rowMaker(rounds);
-    return Promise.resolve([
-      ...Object.keys(options).map((sync) =>
-        row(`chimera D = 4, --sync ${sync}`, "ms", (ms) => ms[sync]!)
-      ),
-      row("eager-opt ÷ end", "%", (ms) => 100 * ms["eager-opt"]! / ms.end!, {
-        target: { atMost: 103 },
-      }),
-    ]);
-  });
+  const { row } = await measure(options, stack);
+  return [
+    ...Object.keys(options).map((sync) =>
+      row(`chimera D = 4, --sync ${sync}`, "ms", (ms) => ms[sync]!)
+    ),
+    row("eager-opt ÷ end", "%", (ms) => 100 * ms["eager-opt"]! / ms.end!, {
+      target: { atMost: 103 },
+    }),
+  ];
 }
 
 /** Measures both. */

@@ -21,6 +21,7 @@ import {
   benchBatches,
   benchDevices,
   benchModel,
+  type BenchRun,
   closing,
   firstWeights,
   GPT2_SMALL,
@@ -380,57 +381,32 @@ export async function openTorch(
   };
 }
 
-/** Contests in the same rounds. */
-interface TorchRace {
-  readonly workload: Workload;
-  /** Micro-batches of a step, N. */
-  readonly microBatches: number;
-  readonly rounds: RoundOptions;
-  readonly contests: readonly TorchContest[];
-}
+/** Required speeds of Troupe relative to PyTorch, in FP32 and in BF16. */
+type Targets = readonly [fp32: number, bf16?: number];
 
-/** Workers against the same number of threads. */
-interface TorchContest {
-  readonly workers: number;
-  readonly schedule: string;
-  readonly precisions: ReturnType<typeof precisionsOf>;
-}
-
-/** Returns the compared precisions, with the required speeds of Troupe relative to PyTorch. */
-const precisionsOf = (fp32: number, bf16?: number) =>
-  [
-    { ours: "fp32", theirs: "fp32", atLeast: fp32 },
-    { ours: "fp32", theirs: "bf16", atLeast: undefined },
-    { ours: "bf16", theirs: "bf16", atLeast: bf16 },
-  ] as const;
-
-const WORDS = ["", "one", "two", "three", "four"];
-
-/** `1 worker` in words. */
-const counted = (count: number, what: string) =>
-  `${WORDS[count] ?? count} ${what}${count === 1 ? "" : "s"}`;
-
-/** Compares precisions of Troupe and PyTorch. */
-async function raceTorch({ contests, rounds, ...task }: TorchRace): Promise<Row[]> {
-  const tokens = task.microBatches * tokensOf(task.workload), pairs: Pair[] = [];
-  const torch: Record<string, Open> = {}, troupe: Record<string, Open> = {};
-  for (const { workers, schedule, precisions } of contests) {
-    for (const { ours: precision, theirs: other, atLeast } of precisions) {
-      const ours = `native, ${counted(workers, "worker")}, ${precision}`;
-      const type = other === "bf16" ? "bf16 autocast" : other;
-      const theirs = `PyTorch, ${counted(workers, "thread")}, ${type}`;
-      pairs.push({ ours, theirs, ...atLeast && { target: { atLeast } } });
-      torch[theirs] = async (stack) => {
-        const { note, step } = stack.use(await openTorch(workers, task, other));
-        return { title: `${theirs}: step`, tokens, note, step };
-      };
-      troupe[ours] = async (stack) => {
-        const run = { ...task, workers, schedule, precision, device: "native" } as const;
-        const { step } = stack.use(await openBenchEngine(run));
-        const note = workers === 1 ? "one thread" : `${schedule}, a thread each`;
-        return { title: `${ours}: step`, tokens, note, step: async () => ({ loss: await step() }) };
-      };
-    }
+/** Compares workers with the same number of threads of PyTorch, in each precision. */
+async function racePrecisions(
+  run: Required<Pick<BenchRun, "device" | "workload" | "workers" | "microBatches" | "schedule">>,
+  rounds: RoundOptions,
+  [fp32, bf16]: Targets,
+): Promise<Row[]> {
+  const tokens = run.microBatches * tokensOf(run.workload), isAlone = run.workers === 1;
+  const torch: Record<string, Open> = {}, troupe: Record<string, Open> = {}, pairs: Pair[] = [];
+  const compared = [["fp32", "fp32", fp32], ["fp32", "bf16"], ["bf16", "bf16", bf16]] as const;
+  for (const [precision, other, atLeast] of compared) {
+    const ours = `native, ${isAlone ? "one worker" : "two workers"}, ${precision}`;
+    const type = other === "bf16" ? "bf16 autocast" : other;
+    const theirs = `PyTorch, ${isAlone ? "one thread" : "two threads"}, ${type}`;
+    pairs.push({ ours, theirs, ...atLeast && { target: { atLeast } } });
+    torch[theirs] = async (stack) => {
+      const { note, step } = stack.use(await openTorch(run.workers, run, other));
+      return { title: `${theirs}: step`, tokens, note, step };
+    };
+    troupe[ours] = async (stack) => {
+      const { step } = stack.use(await openBenchEngine({ ...run, precision }));
+      const note = isAlone ? "one thread" : `${run.schedule}, a thread each`;
+      return { title: `${ours}: step`, tokens, note, step: async () => ({ loss: await step() }) };
+    };
   }
   // PyTorch first: it tries alternatives, whose models must not share memory with the engines.
   return await race({ ...torch, ...troupe }, pairs, rounds);
@@ -449,73 +425,53 @@ async function slowdown(threads: number): Promise<Spread> {
   return spreadOf(rounds, (ms) => ms.more / ms.one);
 }
 
-/** Returns the contests without threads on which PyTorch is slower than on one, and rows of those. */
-async function withoutCollapse(contests: readonly TorchContest[]) {
-  const kept: TorchContest[] = [], rows: Row[] = [];
-  for (const contest of contests) {
-    const measured = contest.workers > 1 ? await slowdown(contest.workers) : undefined;
-    const name = `PyTorch, ${counted(contest.workers, "thread")} ÷ one: step`;
-    if (!measured || measured.median <= 1) kept.push(contest);
-    else rows.push({ name, unit: "×", measured, note: "it collapses: left out" });
-  }
-  return { kept, rows };
+/** The comparison of a workload with PyTorch. */
+interface TorchRace {
+  readonly workload: Workload;
+  /** Micro-batches of a step of one worker, which has no bubbles. */
+  readonly alone: number;
+  readonly rounds: RoundOptions;
+  /** Steps for choosing the schedule of two workers. */
+  readonly triedSteps: number;
+  /** Of one worker. */
+  readonly one: Targets;
+  /** Of two workers. */
+  readonly two: Targets;
 }
 
-/** Steps for choosing a schedule. */
-const PEER_STEPS = 8;
-
-/** Compares whole steps with PyTorch: one worker, and two with the fastest schedule. */
-async function torchRows(): Promise<Row[]> {
+/**
+ * Compares whole steps with PyTorch: one worker, and two with the fastest schedule, unless PyTorch is
+ * slower on two threads than on one.
+ */
+async function raceTorch({ workload, alone, rounds, triedSteps, one, two }: TorchRace) {
+  const run = { device: "native", workload, workers: 2, microBatches: MICRO_BATCHES } as const;
+  const { schedule, rows } = await fastestSchedule(run, triedSteps);
+  const single = { ...run, workers: 1, microBatches: alone, schedule: "1f1b" };
   try {
-    await findTorch();
+    rows.push(...await racePrecisions(single, rounds, one));
+    const measured = await slowdown(2), note = "it collapses: left out";
+    if (measured.median <= 1) {
+      rows.push(...await racePrecisions({ ...run, schedule }, rounds, two));
+    } else rows.push({ name: "PyTorch, two threads ÷ one: step", unit: "×", measured, note });
   } catch (error) {
-    return [reasonRow("PyTorch", error)];
+    rows.push(reasonRow("PyTorch", error));
   }
-  const run = { device: "native", microBatches: MICRO_BATCHES } as const;
-  const { schedule, rows } = await fastestSchedule({ ...run, workers: 2 }, PEER_STEPS);
-  const { kept: contests, rows: leftOut } = await withoutCollapse([
-    { workers: 1, schedule: "1f1b", precisions: precisionsOf(1.22, 1.05) },
-    { workers: 2, schedule, precisions: precisionsOf(1.2) },
-  ]);
-  const task = { workload: SMALL, microBatches: MICRO_BATCHES };
-  return [...rows, ...leftOut, ...await raceTorch({ ...task, rounds: { rounds: 15 }, contests })];
+  return { run: { ...run, schedule }, rows };
 }
 
 /** Compares each with Troupe; if one is not available, a row has the reason. */
 export async function peersBench(): Promise<Row[]> {
-  return [...await torchRows(), ...await raceJax()];
-}
-
-const WORKERS = 2;
-
-/** Steps for choosing a schedule, after a warm-up step. */
-const GPT2_STEPS = 2;
-
-/** A step takes seconds. */
-const ROUNDS = { rounds: 4, warmup: 1 } as const;
-
-const run = { device: "native", microBatches: MICRO_BATCHES, workload: GPT2_SMALL } as const;
-
-/** Compares GPT-2 small with PyTorch, one number of threads after the other to save memory. */
-async function raceSmall(schedule: string): Promise<Row[]> {
-  const { kept, rows } = await withoutCollapse([
-    { workers: 1, schedule: "1f1b", precisions: precisionsOf(1.14, 1.11) },
-    { workers: WORKERS, schedule, precisions: precisionsOf(1.2) },
-  ]);
-  for (const contest of kept) {
-    const microBatches = contest.workers > 1 ? MICRO_BATCHES : 2; // one worker has no bubbles
-    const task = { workload: GPT2_SMALL, microBatches };
-    rows.push(...await raceTorch({ ...task, rounds: ROUNDS, contests: [contest] }));
-  }
-  return rows;
+  const rounds = { rounds: 15 }, race = { workload: SMALL, alone: MICRO_BATCHES, rounds };
+  const { rows } = await raceTorch({ ...race, triedSteps: 8, one: [1.22, 1.05], two: [1.2] });
+  return [...rows, ...await raceJax()];
 }
 
 /** Measures GPT-2 small, in about 20 minutes, with 15 GB. */
 export async function gpt2Bench(): Promise<Row[]> {
-  const { schedule, rows } = await fastestSchedule({ ...run, workers: WORKERS }, GPT2_STEPS);
-  const rates = await raceSmall(schedule)
-    .catch((error) => [reasonRow("PyTorch", error)]);
-  const cut = { ...run, schedule, workers: WORKERS, rounds: 3 };
-  const { rows: limits } = await measureWorkers(cut, { rounds: 2, warmup: 1, isAlone: false });
-  return [...rows, ...rates, ...limits];
+  const rounds = { rounds: 4, warmup: 1 }; // a step takes seconds
+  const race = { workload: GPT2_SMALL, alone: 2, rounds, triedSteps: 2 };
+  const { run, rows } = await raceTorch({ ...race, one: [1.14, 1.11], two: [1.2] });
+  const options = { rounds: 2, warmup: 1, isAlone: false };
+  const { rows: limits } = await measureWorkers({ ...run, rounds: 3 }, options);
+  return [...rows, ...limits];
 }

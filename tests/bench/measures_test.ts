@@ -41,9 +41,8 @@ Deno.test("the triad computes the right numbers", async () => {
   triad();
 });
 
-Deno.test("loops of FMAs compute the right numbers", async () => {
-  // They look at their own results; a processor may lack the instruction.
-  for (const precision of ["fp32", "bf16"] as const) (await openFmaLoop(precision))?.run();
+Deno.test("the loop of FMAs computes the right numbers", async () => {
+  (await openFmaLoop())?.run(); // it looks at its own result; a processor may lack the instruction
 });
 
 Deno.test("plans are drawn by the seed, one of each schedule in turn, and have the samples of a step", () => {

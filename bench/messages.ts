@@ -12,29 +12,31 @@ import type { System } from "../actors/runtime/context.ts";
 import { type Row, rowMaker } from "./report.ts";
 import { interleave } from "./timing.ts";
 
+/** The messages of a round. */
+interface Game {
+  /** Bytes of a tensor. */
+  readonly bytes: number;
+  /** True if tensors are moved; otherwise they are copied. */
+  readonly isMoved: boolean;
+  /** Tensors in flight. */
+  readonly tensors: number;
+  /** Passes of each tensor, an even number. */
+  readonly passes: number;
+}
+
 /** Messages of a courier. */
 type CourierMessage =
   /** Passes tensors back and forth; replies with the milliseconds. */
-  | {
-    readonly type: "Play";
-    readonly to: ActorRef<CourierMessage>;
-    /** Bytes of a tensor. */
-    readonly bytes: number;
-    /** True if tensors are moved; otherwise they are copied. */
-    readonly isMoved: boolean;
-    /** Tensors in flight. */
-    readonly tensors: number;
-    /** Passes of each tensor, an even number. */
-    readonly passes: number;
-  }
-  | {
-    readonly type: "Pass";
-    readonly tensor: Float32Array<ArrayBuffer>;
-    readonly from: ActorRef<CourierMessage>;
-    readonly isMoved: boolean;
-    /** Passes that remain. */
-    readonly passes: number;
-  };
+  | { readonly type: "Play"; readonly to: ActorRef<CourierMessage>; readonly game: Game }
+  | Pass;
+
+interface Pass extends Pick<Game, "isMoved"> {
+  readonly type: "Pass";
+  readonly tensor: Float32Array<ArrayBuffer>;
+  readonly from: ActorRef<CourierMessage>;
+  /** Passes that remain. */
+  readonly left: number;
+}
 
 /** An actor that passes tensors back and forth with another one. */
 const COURIER: ActorSpec<undefined, CourierMessage> = {
@@ -46,23 +48,20 @@ const COURIER: ActorSpec<undefined, CourierMessage> = {
 export const courier: ActorFactory<undefined, CourierMessage> = (ctx) => {
   let missing = 0, start = 0;
   let reply: (elapsedMs: number) => void;
-  const pass = (
-    to: ActorRef<CourierMessage>,
-    sent: Pick<Extract<CourierMessage, { type: "Pass" }>, "tensor" | "isMoved" | "passes">,
-  ) => {
+  const pass = (to: ActorRef<CourierMessage>, sent: Omit<Pass, "type" | "from">) => {
     const transfer = sent.isMoved ? [sent.tensor.buffer] : [];
     ctx.send(to, { type: "Pass", from: ctx.self, ...sent }, { transfer });
   };
   return {
-    Play({ to, bytes, isMoved, tensors, passes }) {
+    Play({ to, game: { bytes, isMoved, tensors, passes } }) {
       reply = ctx.deferReply();
       missing = tensors;
       const made = Array.from({ length: tensors }, () => new Float32Array(bytes / 4));
       start = performance.now();
-      for (const tensor of made) pass(to, { tensor, isMoved, passes: passes - 1 });
+      for (const tensor of made) pass(to, { tensor, isMoved, left: passes - 1 });
     },
-    Pass({ tensor, from, isMoved, passes }) {
-      if (passes > 0) pass(from, { tensor, isMoved, passes: passes - 1 });
+    Pass({ tensor, from, isMoved, left }) {
+      if (left > 0) pass(from, { tensor, isMoved, left: left - 1 });
       else if (--missing === 0) reply(performance.now() - start);
     },
   };
@@ -71,9 +70,6 @@ export const courier: ActorFactory<undefined, CourierMessage> = (ctx) => {
 const KILOBYTE = 1024;
 const MEGABYTE = 1024 * KILOBYTE;
 const ROUNDS = { rounds: 15, warmup: 3 } as const;
-
-/** The messages of a round. */
-type Game = Omit<Extract<CourierMessage, { type: "Play" }>, "type" | "to">;
 
 const ROUND_TRIPS: Game = { bytes: KILOBYTE, isMoved: false, tensors: 1, passes: 1000 };
 const MOVED: Game = { bytes: MEGABYTE, isMoved: true, tensors: 8, passes: 100 };
@@ -86,7 +82,7 @@ function openPair(system: System, isolate: "local" | "worker") {
     system.spawn(COURIER, undefined, { id: `${isolate} courier ${n}`, isolate })
   ) as [ActorRef<CourierMessage>, ActorRef<CourierMessage>];
   return (game: Game) => () =>
-    system.ask<CourierMessage, number>(one, { type: "Play", to: other, ...game });
+    system.ask<CourierMessage, number>(one, { type: "Play", to: other, game });
 }
 
 /** Measures messages. */

@@ -144,10 +144,8 @@ export async function mpiRanksBench(): Promise<Row[]> {
   }]));
   const rounds = await interleave(cases, { rounds: 3, warmup: RANKS_WARMUP, isAlone: false });
   const [least, most] = [RANKS[0], RANKS.at(-1)!], row = rowMaker(rounds);
-  const middle = (ranks: number, at: 0 | 1 | 2) => {
-    const all = times.get(ranks)!.slice(RANKS_WARMUP).map((one) => one[at]).sort((a, b) => a - b);
-    return Math.round(all[Math.floor(all.length / 2)]!);
-  };
+  const middle = (ranks: number, at: 0 | 1) =>
+    spread(times.get(ranks)!.slice(RANKS_WARMUP).map((one) => one[at])).median.toFixed(0);
   return [
     ...RANKS.map((ranks): Row =>
       row(`${ranks} ranks: start, ${STEPS} steps and end`, "ms", (ms) => ms[`${ranks}`]!, {

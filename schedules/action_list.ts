@@ -18,7 +18,7 @@ export const KINDS: readonly ActionKind[] = ["F", "B", "I", "W", "R"];
 /** The packed number of each kind: `KINDS[KIND.B] === "B"`. */
 export const KIND = { F: 0, B: 1, I: 2, W: 3, R: 4 } as const;
 
-const WORDS_PER_PART = 2;
+const WORDS_PER_PART = 3;
 const JOIN_SHIFT = 5, STAGE_SHIFT = 7;
 const STAGES_MAX = 2 ** (31 - STAGE_SHIFT);
 const MICRO_BATCHES_MAX = 2 ** 31;
@@ -27,10 +27,10 @@ const COUNT_SHIFT = 15, COUNT_MAX = 2 ** COUNT_SHIFT;
 /**
  * An immutable list of actions.
  *
- * Each plain part of an action takes eight bytes, so that lists of millions of actions fit: word 0
+ * Each plain part of an action takes twelve bytes, so that lists of millions of actions fit: word 0
  * holds the kind in bits 0-2, the join in bits 5-6 and the stage above; word 1 is the micro-batch;
- * parts of micro-batches are in a separate array. Analyses read the
- * parts by number; other code iterates over actions.
+ * word 2 is the part of the micro-batch, its index in bits 0-14 and the number of parts above.
+ * Analyses read the parts by number; other code iterates over actions.
  *
  * @example
  * ```ts
@@ -48,21 +48,16 @@ export class ActionList implements Iterable<Action> {
   readonly #words: Int32Array;
   /** The first part of each action; absent if every action is one part. */
   readonly #starts: Int32Array | undefined;
-  /** Count and index of each action's part of its micro-batch; absent if all are of whole ones. */
-  readonly #cuts: Int32Array | undefined;
   /** The number of parts that forwards run in: slices of sequences. */
   readonly slices: number;
   /** The most parts that an action runs in. */
   readonly cuts: number;
 
-  private constructor({ words, starts, cuts }: ReturnType<Packer["finish"]>) {
-    this.#words = words;
-    this.#starts = starts;
-    this.#cuts = cuts;
-    const most = (all: (part: number) => boolean) =>
-      cuts?.reduce((a, _, part) => all(part) ? Math.max(a, this.countAt(part)) : a, 1) ?? 1;
-    this.slices = most((part) => this.kindAt(part) === KIND.F);
-    this.cuts = most(() => true);
+  private constructor({ words, starts, slices, cuts }: Packer) {
+    this.#words = Int32Array.from(words);
+    this.#starts = starts.length < this.partCount ? Int32Array.from(starts) : undefined;
+    this.slices = slices;
+    this.cuts = cuts;
   }
 
   /**
@@ -72,9 +67,9 @@ export class ActionList implements Iterable<Action> {
    * that fits, or an overlap is nested in another.
    */
   static from(actions: Iterable<Action>): ActionList {
-    const builder = new Packer();
-    for (const action of actions) builder.add(action, JOIN.none);
-    return new ActionList(builder.finish());
+    const packer = new Packer();
+    for (const action of actions) packer.add(action, JOIN.none);
+    return new ActionList(packer);
   }
 
   /** The number of actions. */
@@ -109,12 +104,12 @@ export class ActionList implements Iterable<Action> {
 
   /** The index of the part of the micro-batch; 0 for a whole one. */
   indexAt(part: number): number {
-    return this.#cuts === undefined ? 0 : this.#cuts[part]! & (COUNT_MAX - 1);
+    return this.#words[part * WORDS_PER_PART + 2]! & (COUNT_MAX - 1);
   }
 
   /** The number of parts of the micro-batch; 1 for a whole one. */
   countAt(part: number): number {
-    return this.#cuts === undefined ? 1 : this.#cuts[part]! >> COUNT_SHIFT;
+    return this.#words[part * WORDS_PER_PART + 2]! >> COUNT_SHIFT;
   }
 
   /** The slice of a part; 0 where forwards are of whole sequences. */
@@ -168,16 +163,13 @@ export class ActionList implements Iterable<Action> {
   }
 }
 
-/** The packed part of an action of a whole micro-batch. */
-const UNCUT = 1 << COUNT_SHIFT;
-
 /** Collects the words of a list that grows. */
 class Packer {
-  readonly #words: number[] = [];
-  readonly #starts: number[] = [];
-  /** The parts of micro-batches so far, once an action has one. */
-  #cuts: number[] | undefined;
-  #isComposed = false;
+  readonly words: number[] = [];
+  /** The first part of each action. */
+  readonly starts: number[] = [];
+  slices = 1;
+  cuts = 1;
 
   add(action: Action, join: number): void {
     const { kind, stage, microBatch, second, part = WHOLE, overlap } = Object(action) as Action;
@@ -187,31 +179,20 @@ class Packer {
     checkNumber("stage", stage, STAGES_MAX);
     checkNumber("number of parts", part.count, COUNT_MAX);
     checkNumber("part", part.index, part.count);
-    const bits = KIND[kind] | (stage << STAGE_SHIFT),
-      cut = (part.count << COUNT_SHIFT) | part.index;
-    if (join === JOIN.none) this.#starts.push(this.#words.length / WORDS_PER_PART);
-    this.#push(bits | (join << JOIN_SHIFT), microBatch, cut);
-    if (second !== undefined) this.#push(bits | (JOIN.plus << JOIN_SHIFT), second, cut);
+    this.cuts = Math.max(this.cuts, part.count);
+    if (kind === "F") this.slices = Math.max(this.slices, part.count);
+    if (join === JOIN.none) this.starts.push(this.words.length / WORDS_PER_PART);
+    const bits = KIND[kind] | (stage << STAGE_SHIFT);
+    const push = (microBatch: number, join: number) => {
+      checkNumber("micro-batch", microBatch, MICRO_BATCHES_MAX);
+      const cut = (part.count << COUNT_SHIFT) | part.index;
+      this.words.push(bits | (join << JOIN_SHIFT), microBatch, cut);
+    };
+    push(microBatch, join);
+    if (second !== undefined) push(second, JOIN.plus);
     if (overlap === undefined) return;
     if (join === JOIN.none) return this.add(overlap, JOIN.overlap);
     throw refusal(`pack ${formatAction(action)}`, "an overlap must be of two actions", "three");
-  }
-
-  finish() {
-    return {
-      words: Int32Array.from(this.#words),
-      starts: this.#isComposed ? Int32Array.from(this.#starts) : undefined,
-      cuts: this.#cuts && Int32Array.from(this.#cuts),
-    };
-  }
-
-  #push(word: number, microBatch: number, cut: number): void {
-    checkNumber("micro-batch", microBatch, MICRO_BATCHES_MAX);
-    const before = this.#words.length / WORDS_PER_PART;
-    if (cut !== UNCUT) this.#cuts ??= new Array<number>(before).fill(UNCUT);
-    this.#cuts?.push(cut);
-    this.#words.push(word, microBatch);
-    if (((word >> JOIN_SHIFT) & 3) !== JOIN.none) this.#isComposed = true;
   }
 }
 

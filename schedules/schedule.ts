@@ -241,12 +241,14 @@ export function withPolicy(
   const isCount = Number.isSafeInteger(weightBacklog) && weightBacklog! >= 0;
   const count = "weightBacklog must be a whole number from 0";
   assertInput(weightBacklog === undefined || isCount, cannot, count, weightBacklog);
-  const policy = { name, ...weightBacklog !== undefined && { weightBacklog } };
-  if (activationLimit === undefined) return followedBy({ ...schedule, lists }, policy);
   const must = "activationLimit must be a number above 0";
-  assertInput(activationLimit > 0, cannot, must, activationLimit);
-  const limit = activationParts(schedule, activationLimit);
-  return followedBy({ ...schedule, lists }, { ...policy, activationLimit: limit });
+  assertInput(activationLimit === undefined || activationLimit > 0, cannot, must, activationLimit);
+  return followedBy({ ...schedule, lists }, {
+    name,
+    ...weightBacklog !== undefined && { weightBacklog },
+    ...activationLimit !== undefined &&
+      { activationLimit: activationParts(schedule, activationLimit) },
+  });
 }
 
 /** Returns true if workers run backwards for the input and for the weights as two actions. */

@@ -9,7 +9,7 @@
 
 import * as v from "valibot";
 import { inOneLine } from "../runtime/types.ts";
-import { pathOf, suggest } from "./option.ts";
+import { pathOf, shown, suggest } from "./option.ts";
 
 /** A text of at most `max` characters. */
 export const text = (max: number) =>
@@ -83,13 +83,8 @@ export const entriesOf = <T extends v.GenericSchema>(entry: T, nameMax: number, 
   );
 
 /** Names a value in an error, on one line. */
-export function describeValue(value: unknown): string {
-  if (typeof value === "string") return inOneLine(JSON.stringify(value.slice(0, 100)));
-  if (Array.isArray(value)) return `an array of ${value.length}`;
-  if (value === undefined) return "nothing";
-  if (typeof value === "function") return "a function";
-  return typeof value === "object" && value !== null ? "an object" : `${value}`;
-}
+export const describeValue = (value: unknown): string =>
+  value === undefined ? "nothing" : inOneLine(shown(value));
 
 /**
  * Checks data.

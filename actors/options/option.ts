@@ -95,7 +95,7 @@ type SchemaFacts = Pick<FlagText, "choices" | "minimum" | "maximum" | "below"> &
 export const factsOf = (schema: Schema): SchemaFacts => v.getMetadata(schema as never);
 
 /** A value as messages show it: short, and on one line. */
-function shown(value: unknown): string {
+export function shown(value: unknown): string {
   if (typeof value === "string") return JSON.stringify(value.slice(0, 100));
   if (Array.isArray(value)) return `an array of ${value.length}`;
   if (typeof value === "function") return "a function";

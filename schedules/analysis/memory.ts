@@ -245,21 +245,6 @@ export function scheduleMemory(
   });
 }
 
-/**
- * The worker that needs most memory.
- *
- * @example
- * ```ts
- * import { deepStrictEqual } from "node:assert/strict";
- *
- * deepStrictEqual(fullestWorker([3, 9, 4]), { worker: 1, bytes: 9 });
- * ```
- */
-export function fullestWorker(bytes: readonly number[]): { worker: number; bytes: number } {
-  const most = bytes.reduce((a, b) => Math.max(a, b), 0);
-  return { worker: Math.max(0, bytes.indexOf(most)), bytes: most };
-}
-
 /** The memory of a model, and the limit of a worker. */
 export interface MemoryBudget {
   /** Bytes of the model, which stages share. */
@@ -295,12 +280,12 @@ export function memoryWithin(
   { bytes, limitBytes = Infinity }: MemoryBudget,
 ): WorkerBytes[] {
   const workers = scheduleMemory(schedule, stageMemories(schedule, bytes));
-  const { worker, bytes: most } = fullestWorker(workers.map(({ peak }) => peak));
-  if (most <= limitBytes) return workers;
-  const { peak, activations } = workers[worker]!;
+  const fullest = workers.reduce((a, b) => b.peak > a.peak ? b : a),
+    { peak, activations } = fullest;
+  if (peak <= limitBytes) return workers;
   const fixed = `${inMiB(peak - activations)} of it for weights, gradients and optimizer`;
   const must = `each worker must need at most ${inMiB(limitBytes)}`;
-  const received = `${inMiB(most)} on worker ${worker}, ${fixed}`;
+  const received = `${inMiB(peak)} on worker ${workers.indexOf(fullest)}, ${fixed}`;
   throw refusal(`make the schedule ${schedule.name}`, must, received);
 }
 

@@ -80,6 +80,20 @@ function axisLine(x1: number, y1: number, x2: number, y2: number): string {
     `class="axis" stroke="#444444" stroke-width="1"/>`;
 }
 
+/** Both axes, with ticks at some values on the left. */
+function axes(
+  width: number,
+  height: number,
+  values: readonly number[],
+  y: (value: number) => number,
+): string[] {
+  const ticks = values.flatMap((value) => [
+    axisLine(-4, y(value), 0, y(value)),
+    text(-8, y(value), shortNumber(value), { anchor: "end" }),
+  ]);
+  return [axisLine(0, 0, 0, height), axisLine(0, height, width, height), ...ticks];
+}
+
 /** The name of a drawing or a part of it, for screen readers and tooltips. */
 export const title = (content: string): string => `<title>${escapeXml(content)}</title>`;
 
@@ -201,14 +215,7 @@ function drawMemory(analysis: Analysis, scale: number): string {
   const most = Math.max(...peakActivations);
   const fullest = peakActivations.indexOf(most);
   const y = (live: number) => MEMORY_HEIGHT * (1 - live / Math.max(most, 1e-9));
-  const pieces = [
-    axisLine(0, 0, 0, MEMORY_HEIGHT),
-    axisLine(0, MEMORY_HEIGHT, width, MEMORY_HEIGHT),
-  ];
-  for (const live of ticks(most, 5)) {
-    pieces.push(axisLine(-4, y(live), 0, y(live)));
-    pieces.push(text(-8, y(live), shortNumber(live), { anchor: "end" }));
-  }
+  const pieces = axes(width, MEMORY_HEIGHT, ticks(most, 5), y);
   const order = schedule.lists.map((_, worker) => worker).filter((worker) => worker !== fullest);
   for (const worker of [...order, fullest]) {
     const position = { stage: worker, stages: schedule.workers, pipeline: 0, pipelines: 1 };
@@ -418,11 +425,9 @@ export function formatTrialsSvg(trials: readonly Trial[]): string {
   const y = (speedup: number) => HEIGHT * (1 - (speedup - from) / (low + range - from));
   const x = (column: number) => (column + 0.5) * COLUMN_WIDTH;
   const width = columns.length * COLUMN_WIDTH;
-  const pieces = [axisLine(0, 0, 0, HEIGHT), axisLine(0, HEIGHT, width, HEIGHT)];
-  for (let level = from; level <= low + range + 1e-9; level += step) {
-    pieces.push(axisLine(-4, y(level), 0, y(level)));
-    pieces.push(text(-8, y(level), shortNumber(level), { anchor: "end" }));
-  }
+  const levels: number[] = [];
+  for (let level = from; level <= low + range + 1e-9; level += step) levels.push(level);
+  const pieces = axes(width, HEIGHT, levels, y);
   columns.forEach(({ scenario, send }, column) => {
     pieces.push(text(x(column), HEIGHT + 16, scenario, { anchor: "middle", size: 10 }));
     pieces.push(text(x(column), HEIGHT + 30, `send ${send}`, { anchor: "middle", size: 10 }));

@@ -90,10 +90,9 @@ export function withScenario(model: StepModel, scenario: Scenario, seed: number)
     case "none":
       return model;
     case "uniform":
-      return { ...model, jitter: { law: "around", amount, seed } };
     case "above":
     case "lognormal":
-      return { ...model, jitter: { law, amount, seed } };
+      return { ...model, jitter: { law: law === "uniform" ? "around" : law, amount, seed } };
     case "slow":
       return {
         ...model,
@@ -324,8 +323,8 @@ function tryOne(
     readonly scenario: Scenario;
   },
 ) {
-  const times: number[] = [];
-  let peakActivations = 0, peakBacklog = 0, memory = 0, schedule: Schedule | undefined;
+  const times: number[] = [], peaks: ReturnType<typeof peaksOf>[] = [];
+  let schedule: Schedule | undefined;
   for (let draw = seed; draw < seed + count; draw++) {
     const bytes = loadsOf(scenario, size.microBatches, draw)?.map((load) => load.bytes);
     const largest = Math.max(...bytes ?? [1]), sizes = bytes?.map((one) => one / largest);
@@ -337,14 +336,16 @@ function tryOne(
     const isTime = makespanMs > 0 && makespanMs < Infinity;
     assertInput(isTime, "try schedules", "a step must take finite time, above 0", makespanMs);
     times.push(makespanMs);
-    const peaks = peaksOf(step.schedule, sizes);
-    peakActivations = Math.max(peakActivations, peaks.activations);
-    peakBacklog = Math.max(peakBacklog, peaks.backlog);
-    memory = Math.max(memory, peaks.memory);
+    peaks.push(peaksOf(step.schedule, sizes));
   }
   const { mean } = spreadOf(times), least = Math.min(...times), most = Math.max(...times);
-  const held = { peakActivations, peakBacklog, memory };
-  return { ...candidate, schedule: schedule!, times, count, mean, least, most, ...held };
+  const largest = (what: keyof typeof peaks[number]) => Math.max(...peaks.map((one) => one[what]));
+  return {
+    ...{ ...candidate, schedule: schedule!, times, count, mean, least, most },
+    peakActivations: largest("activations"),
+    peakBacklog: largest("backlog"),
+    memory: largest("memory"),
+  };
 }
 
 function spreadOf(values: readonly number[]) {
@@ -355,8 +356,8 @@ function spreadOf(values: readonly number[]) {
 
 /** The most that a worker held in a step, of activations and between I and W. */
 function peaksOf(schedule: ListedSchedule, sizes: readonly number[] | undefined) {
-  const share = pipelineWorkers(schedule) / schedule.stages, peak = { activations: 0, backlog: 0 };
-  let memory = 0;
+  const share = pipelineWorkers(schedule) / schedule.stages;
+  let activations = 0, backlog = 0, memory = 0;
   for (const list of schedule.lists) {
     const changes = activationChanges(list), owed = new Map<number, number>();
     const mostOwed = new Map<number, number>();
@@ -371,11 +372,11 @@ function peaksOf(schedule: ListedSchedule, sizes: readonly number[] | undefined)
       mostOwed.set(stage, Math.max(mostOwed.get(stage) ?? 0, left));
     }
     const sets = mostOwed.values().reduce((sum, one) => sum + one, 0);
-    peak.activations = Math.max(peak.activations, most);
-    peak.backlog = Math.max(peak.backlog, ...mostOwed.values());
+    activations = Math.max(activations, most);
+    backlog = Math.max(backlog, ...mostOwed.values());
     memory = Math.max(memory, most + FOR_WEIGHTS * share * sets);
   }
-  return { ...peak, memory };
+  return { activations, backlog, memory };
 }
 
 function slowdownsOf(workers: number, slow: TrialOptions["slowWorker"]): number[] {

@@ -14,6 +14,7 @@ import {
   type TokenBatch,
 } from "../kernels/mod.ts";
 import { elementCount } from "../kernels/graph/shapes.ts";
+import { resultOr } from "../kernels/internal.ts";
 import { fastestSchedule, measureWorkers } from "./pipeline.ts";
 import { reasonRow, type Row, rowMaker, talkTo } from "./report.ts";
 import { interleave, type RoundOptions, type Spread, spreadOf } from "./timing.ts";
@@ -116,29 +117,21 @@ async function openProgram({ library, command, args, env = {} }: PeerCommand, ta
     stderr: "piped",
   }).spawn();
   const problem = new Response(child.stderr).text(), { ask, close } = talkTo(child);
+  const kill = () => resultOr(() => child.kill(), undefined); // it may have ended
   return {
     ask: <Answer>(question: string) =>
       deadline(ask<Answer>(question), ANSWER_LIMIT_MS).catch(async (error) => {
-        kill(child); // it may hang
+        kill(); // it may hang
         const reason = reasonIn(await problem) || (error as Error).message;
         throw new Error(`Cannot run ${library}: ${reason}`);
       }),
     async [Symbol.asyncDispose]() {
-      kill(child);
+      kill();
       await close();
       await problem;
       await Deno.remove(folder, { recursive: true });
     },
   };
-}
-
-/** Kills a program if it has not ended. */
-function kill(child: Deno.ChildProcess): void {
-  try {
-    child.kill();
-  } catch {
-    // It has ended.
-  }
 }
 
 /** Not in deno.json, as only this benchmark fetches it. */
@@ -303,25 +296,16 @@ const PYTHONS = ["python3", "/usr/bin/python3"] as const;
 /** Threads of its libraries spin before they sleep: OpenBLAS for 2²⁶ cycles. */
 const WAKE_MS = 50;
 
-/** Returns whether a program can import PyTorch. */
-async function hasTorch(python: string): Promise<boolean> {
-  try {
-    const { success } = await new Deno.Command(python, {
-      args: ["-c", "import torch"],
-      stdin: "null",
-      stdout: "null",
-      stderr: "null",
-    }).output();
-    return success;
-  } catch (error) {
-    if (error instanceof Deno.errors.NotFound) return false;
-    throw error;
-  }
-}
-
 /** Returns a Python with PyTorch. @throws {Error} if there is none. */
 export async function findTorch(): Promise<string> {
-  for (const python of PYTHONS) if (await hasTorch(python)) return python;
+  for (const python of PYTHONS) {
+    try {
+      const { success } = await new Deno.Command(python, { args: ["-c", "import torch"] }).output();
+      if (success) return python;
+    } catch (error) {
+      if (!(error instanceof Deno.errors.NotFound)) throw error;
+    }
+  }
   throw new Error(`no PyTorch: neither ${PYTHONS.join(" nor ")} imports torch`);
 }
 

@@ -80,7 +80,7 @@ export interface TrainOptions {
    * Micro-batches in global order: the first `microBatches` are those of step 1. A resumed run calls
    * `from` with the first micro-batch that it needs; of an iterable it makes and drops the earlier
    * ones. Each micro-batch is copied, so its buffers can be reused. The micro-batches of a step are
-   * asked for while the step before is trained on. The event `wait` reports data that takes longer
+   * asked for while workers train on the step before. The event `wait` reports data that takes longer
    * than 30 s. Required unless `jobs` is given.
    */
   readonly data?: Data;

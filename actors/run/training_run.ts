@@ -117,6 +117,8 @@ export class TrainingRun {
   readonly #writer: CheckpointWriter | undefined;
   /** The progress after the last step. */
   progress: Progress;
+  /** True if this isolate computes. */
+  readonly #isHere: boolean;
   #usage: PeakUsage = { peakActivations: [], weightsHeld: [], memory: undefined };
 
   /** Makes a run at its first step. */
@@ -127,8 +129,9 @@ export class TrainingRun {
     private readonly failures: Failures,
     began: number,
   ) {
-    const { checkpoint, announce, resume, lossScale } = prepared;
+    const { checkpoint, announce, resume, lossScale, runtime } = prepared;
     this.began = began;
+    this.#isHere = runtime === "local" || runtime === "serial";
     this.#writer = checkpoint && new CheckpointWriter(checkpoint, announce);
     this.progress = firstProgress(resume, lossScale);
   }
@@ -171,7 +174,7 @@ export class TrainingRun {
   }
 
   async *#events(): AsyncGenerator<TrainEvent, void> {
-    const { steps, evaluation, runtime, signal, journal, lent } = this.prepared;
+    const { steps, evaluation, signal, journal, lent } = this.prepared;
     const writer = this.#writer;
     const jobs = this.data instanceof Jobs ? this.data : undefined;
     let lastOfHosts = 0; // the step after which all hosts leave
@@ -198,7 +201,7 @@ export class TrainingRun {
         if (writer) yield* await writer.ended();
         lent!.release();
       }
-      if (signal && ["local", "serial"].includes(runtime)) await pause();
+      if (signal && this.#isHere) await pause();
     }
     if (writer) yield* await writer.ended();
     if (jobs) yield* jobs.close((read) => this.engine.read(read));
@@ -224,14 +227,14 @@ export class TrainingRun {
 
   /** Yields the remaining steps, until the run must end. */
   async *#requests(): AsyncGenerator<StepRequest, void> {
-    const { data, prepared: { steps, rate, signal, journal } } = this;
+    const isHere = this.#isHere, { data, prepared: { steps, rate, signal, journal } } = this;
     const mustEnd = () => signal?.aborted || journal?.ended.aborted || this.#isOutOfPatience();
     for (let next = this.progress.step + 1; next <= steps && !mustEnd(); next++) {
       const taken = await data.next();
       if (!taken) return;
       const { step, update, lossScale } = this.progress, { jobs, microBatches } = taken;
       // The step begins before the next turn of the event loop.
-      if (!(data instanceof Jobs)) void turn().then(() => data.drawAhead());
+      if (!isHere && !(data instanceof Jobs)) void turn().then(() => data.drawAhead());
       yield {
         step: next,
         // Some of the steps before it may not have ended.

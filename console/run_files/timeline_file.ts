@@ -234,7 +234,12 @@ const NOTE_TIMES: readonly string[] = ["start", "end", "arrived", "sent"];
 /** Makes the times of actions relative to the first. */
 function packed({ type, step, traces }: Extract<TimelineRecord, { type: "step" }>) {
   const time = traces.flat().reduce((first, { start }) => Math.min(first, start), Infinity);
-  return { type, step, time, traces: traces.map((trace) => trace.map((one) => shifted(one, -time))) };
+  return {
+    type,
+    step,
+    time,
+    traces: traces.map((trace) => trace.map((one) => shifted(one, -time))),
+  };
 }
 
 /** Returns the bytes of the lines up to a step. */

@@ -276,7 +276,8 @@ Deno.test("an evaluation in the pipeline has no more micro-batches in flight tha
 
 const TWO = { workers: 2, microBatches: 4 };
 
-const ONE_IN_FLIGHT = { order: "fifo", pipelineLimit: 1 } as const;
+/** Its policy alone would let four enter. */
+const ONE_IN_FLIGHT = { order: "bf", activationLimit: 4, pipelineLimit: 1 } as const;
 
 /** Returns the messages of a step to workers, such as `Reduce worker-0` from there, and to the supervisor. */
 async function messagesOfStep(plan: SimulatedTrainingOptions) {

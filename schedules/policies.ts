@@ -54,10 +54,13 @@ export function takeOffers(ready: Action[], action: Action): void {
 
 /** The offer of a part or of the whole, or those of all parts of a whole backward; none if one lacks. */
 function offersOf(ready: readonly Action[], wanted: Action): readonly Action[] {
-  const found = ready.filter((offer) => isOf(offer, wanted));
-  const own = found.find(({ part }) => part === undefined || part.index === wanted.part?.index);
+  const { part } = wanted;
+  const own = ready.find((offer) =>
+    isOf(offer, wanted) && (offer.part === undefined || offer.part.index === part?.index)
+  );
   if (own !== undefined) return [own];
-  return wanted.part === undefined && found.length === found[0]?.part?.count ? found : [];
+  const found = part === undefined ? ready.filter((offer) => isOf(offer, wanted)) : [];
+  return found.length === found[0]?.part?.count ? found : [];
 }
 
 /** Returns true if an offer matches an action, apart from their parts. */

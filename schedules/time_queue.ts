@@ -2,12 +2,18 @@
 
 import { assertInput } from "./errors.ts";
 
-/** Events by time. */
+/** Events by time, in a binary heap. */
 export class TimeQueue<T> {
-  /** The times, in a binary heap. */
   readonly #times: number[] = [];
-  /** The events of each of them. */
-  readonly #items = new Map<number, T[]>();
+  /** The serial number of each event. */
+  readonly #numbers: number[] = [];
+  readonly #items: T[] = [];
+  #added = 0;
+
+  /** The number of events. */
+  get size(): number {
+    return this.#times.length;
+  }
 
   /** The earliest time; undefined for an empty queue. */
   get nextTime(): number | undefined {
@@ -16,16 +22,19 @@ export class TimeQueue<T> {
 
   /** Adds an event. */
   add(time: number, item: T): void {
-    const times = this.#times, known = this.#items.get(time);
-    if (known) return void known.push(item);
-    this.#items.set(time, [item]);
+    const times = this.#times, numbers = this.#numbers, items = this.#items;
     let child = times.length;
-    for (; child > 0; child = (child - 1) >> 1) {
-      const parent = times[(child - 1) >> 1]!;
-      if (parent <= time) break;
-      times[child] = parent;
+    while (child > 0) {
+      const parent = (child - 1) >> 1;
+      if (times[parent]! <= time) break;
+      times[child] = times[parent]!;
+      numbers[child] = numbers[parent]!;
+      items[child] = items[parent]!;
+      child = parent;
     }
     times[child] = time;
+    numbers[child] = this.#added++;
+    items[child] = item;
   }
 
   /**
@@ -34,24 +43,31 @@ export class TimeQueue<T> {
    * @throws {RangeError} if the queue is empty.
    */
   take(): { time: number; items: T[] } {
-    const times = this.#times, time = this.nextTime, last = times.pop();
-    const cannot = "take an event";
-    assertInput(
-      time !== undefined && last !== undefined,
-      cannot,
-      "the queue must hold one",
-      "none",
-    );
-    const items = this.#items.get(time)!;
-    this.#items.delete(time);
+    const time = this.nextTime, items: T[] = [];
+    assertInput(time !== undefined, "take an event", "the queue must hold one", "none");
+    while (this.#times[0] === time) items.push(this.#takeFirst());
+    return { time, items };
+  }
+
+  #takeFirst(): T {
+    const times = this.#times, numbers = this.#numbers, items = this.#items;
+    const first = items[0]!, time = times.pop()!, number = numbers.pop()!, item = items.pop()!;
+    const size = times.length;
+    const isBefore = (index: number, time: number, number: number) =>
+      times[index]! < time || (times[index] === time && numbers[index]! < number);
+    if (size === 0) return first;
     let parent = 0;
-    for (let child = 1; child < times.length; child = 2 * parent + 1) {
-      if (times[child + 1]! < times[child]!) child++;
-      if (times[child]! >= last) break;
+    for (let child = 1; child < size; child = 2 * parent + 1) {
+      if (child + 1 < size && isBefore(child + 1, times[child]!, numbers[child]!)) child++;
+      if (!isBefore(child, time, number)) break;
       times[parent] = times[child]!;
+      numbers[parent] = numbers[child]!;
+      items[parent] = items[child]!;
       parent = child;
     }
-    if (times.length > 0) times[parent] = last;
-    return { time, items };
+    times[parent] = time;
+    numbers[parent] = number;
+    items[parent] = item;
+    return first;
   }
 }

@@ -206,62 +206,87 @@ export function modelOfCosts(schedule: Schedule, costs: Costs = {}): StepModel {
   return { schedule, stages, overlapMs: overlap, ...skipMs.length > 0 && { skipMs } };
 }
 
-/** A condition of figures, as a function and as text. */
-interface Bound {
-  /** Names of the figures; those within a figure of such a name have the bound, too. */
-  readonly of?: readonly string[];
-  readonly isMet: (value: number) => boolean;
-  readonly must: string;
-}
+/** A condition of a figure, as a function and as text. */
+type Bound = typeof TIME;
 
-const TIME: Bound = {
-  isMet: (value) => value >= 0 && Number.isFinite(value),
+const TIME = {
+  isMet: (value: number): boolean => value >= 0 && Number.isFinite(value),
   must: "a finite number, at least 0",
 };
-const RATE: Bound = {
-  of: ["bytesPerMs", "addBytesPerMs", "bucketBytes", "slowdowns", "loads", "law"],
-  isMet: (value) => value > 0,
-  must: "a number above 0",
-};
+const RATE: Bound = { isMet: (value) => value > 0, must: "a number above 0" };
 const COUNT: Bound = {
-  of: ["replicas", "nodeSize", "coarsening", "chunksUnderWay"],
   isMet: (value) => Number.isSafeInteger(value) && value >= 1,
   must: "a whole number, at least 1",
 };
-const WHOLE: Bound = { of: ["seed"], isMet: Number.isSafeInteger, must: "a whole number" };
+const WHOLE: Bound = { isMet: Number.isSafeInteger, must: "a whole number" };
 const SHARE: Bound = { isMet: (value) => value >= 0 && value <= 1, must: "from 0 to 1" };
 
-/** Fields of a model that are not figures. */
-const CHOICES = ["isBlocking", "sharing", "protocol", "algorithm", "eagerStages", "isClipped"];
-
 /** Checks a model. @throws {RangeError} if a figure is not usable; the text names it. */
-export function checkModel({ schedule, jitter, ...figures }: StepModel): void {
-  const { loads, stages, slowdowns = [], skipMs = [] } = figures;
-  if (loads) requireLength("loads", loads.length, schedule.microBatches);
+export function checkModel(model: StepModel): void {
+  const { schedule, stages, replicas, network, jitter, closing, slowdowns = [], skipMs = [] } =
+    model;
+  if (model.loads) requireLength("loads", model.loads.length, schedule.microBatches);
+  for (const [microBatch, load] of (model.loads ?? []).entries()) {
+    for (const [name, value] of Object.entries(load)) {
+      require(`loads[${microBatch}].${name}`, value, RATE);
+    }
+  }
   requireLength("stages", stages.length, schedule.stages);
   if (slowdowns.length > 0) requireLength("slowdowns", slowdowns.length, schedule.workers);
   if (skipMs.length > 0) requireLength("skipMs", skipMs.length, schedule.edges?.length ?? 0);
-  for (const [name, value] of Object.entries(figures)) checkFigure(name, name, value, TIME);
-  if (jitter === undefined) return;
-  const { law, ...amounts } = jitter;
-  if (typeof law !== "string") {
-    checkFigure("jitter.law's factors", "", law.length, COUNT);
-    checkFigure("jitter.law", "law", law, RATE);
-  }
-  checkFigure("jitter", "", amounts, law === "above" || law === "lognormal" ? TIME : SHARE);
+  for (const [edge, ms] of skipMs.entries()) require(`skipMs[${edge}]`, ms, TIME);
+  require("replicas", replicas, COUNT);
+  requireAll("", model, TIME, ["overlapMs", "dispatchMs", "controlMs"]);
+  for (const [worker, factor] of slowdowns.entries()) require(`slowdowns[${worker}]`, factor, RATE);
+  for (const [stage, one] of stages.entries()) checkStage(`stages[${stage}]`, one);
+  checkLink("network.link", network?.link);
+  checkLink("network.local", network?.local);
+  require("network.nodeSize", network?.nodeSize, COUNT);
+  checkJitter(jitter);
+  checkLink("closing.link", closing?.link);
+  requireAll("closing.", closing, RATE, ["addBytesPerMs", "bucketBytes"]);
+  requireAll("closing.", closing, TIME, ["launchMs", "handleMs"]);
+  requireAll("closing.", closing, COUNT, ["coarsening", "chunksUnderWay"]);
+  checkLink("closing.offload.link", closing?.offload?.link);
+  requireAll("closing.offload.", closing?.offload, TIME, ["loadRatio", "storeRatio"]);
 }
 
-/** Checks a figure, or all figures of a record or a list, with `bound` for names without another. */
-function checkFigure(where: string, name: string, value: unknown, bound: Bound): void {
-  if (value === undefined || CHOICES.includes(name)) return;
-  const own = [RATE, COUNT, WHOLE].find(({ of }) => of?.includes(name)) ?? bound;
-  if (typeof value !== "object" || value === null) {
-    const isMet = own.isMet(value as number);
-    return assertInput(isMet, "simulate", `${where} must be ${own.must}`, value);
+function requireAll<K extends string>(
+  where: string,
+  figures: { readonly [name in K]?: number | undefined } | undefined,
+  bound: Bound,
+  names: readonly K[],
+): void {
+  for (const name of names) require(where + name, figures?.[name], bound);
+}
+
+function checkJitter(jitter: Jitter | undefined): void {
+  if (jitter === undefined) return;
+  const { law, amount, latencyAmount, seed } = jitter;
+  const most = law === "above" || law === "lognormal" ? TIME : SHARE;
+  if (typeof law !== "string") {
+    require("jitter.law's factors", law.length, COUNT);
+    for (const [rank, factor] of law.entries()) require(`jitter.law[${rank}]`, factor, RATE);
   }
-  for (const [key, one] of Object.entries(value)) {
-    checkFigure(Array.isArray(value) ? `${where}[${key}]` : `${where}.${key}`, key, one, own);
+  require("jitter.amount", amount, most);
+  require("jitter.latencyAmount", latencyAmount, most);
+  require("jitter.seed", seed, WHOLE);
+}
+
+function checkStage(where: string, { memory, ...figures }: StageModel): void {
+  for (const [name, value] of Object.entries(figures)) require(`${where}.${name}`, value, TIME);
+  for (const [name, value] of Object.entries(memory ?? {})) {
+    require(`${where}.memory.${name}`, value, TIME);
   }
+}
+
+function checkLink(where: string, link: Link | undefined): void {
+  require(`${where}.latencyMs`, link?.latencyMs, TIME);
+  require(`${where}.bytesPerMs`, link?.bytesPerMs, RATE);
+}
+
+function require(name: string, value: number | undefined, { isMet, must }: Bound): void {
+  assertInput(value === undefined || isMet(value), "simulate", `${name} must be ${must}`, value);
 }
 
 function requireLength(name: string, received: number, wanted: number): void {

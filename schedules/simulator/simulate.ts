@@ -188,7 +188,7 @@ class StepRun {
     const beginMs = this.model.controlMs ?? 0;
     for (let i = 0; i < this.#schedule.injectionLimit; i++) this.#inject(beginMs, 0);
     this.#end?.begin();
-    while (this.#queue.nextTime !== undefined && !this.#isOver) {
+    while (this.#queue.size > 0 && !this.#isOver) {
       const { time, items } = this.#queue.take();
       this.#now = time;
       const arrivals: Arrival[] = [];
@@ -196,14 +196,14 @@ class StepRun {
         if (typeof event === "function") event();
         else arrivals.push(event);
       }
-      this.#receive(arrivals);
+      if (arrivals.length > 0) this.#receive(arrivals);
     }
     return !this.#isOver;
   }
 
   /** Handles messages that have arrived at the same time. */
   #receive(arrivals: Arrival[]): void {
-    arrivals.sort((a, b) => byTieRule(a.arrived, b.arrived));
+    if (arrivals.length > 1) arrivals.sort((a, b) => byTieRule(a.arrived, b.arrived));
     for (const { worker, arrived } of arrivals) {
       this.#readiness.arrive(arrived);
       this.#readiness.offer(arrived, this.workers[worker]!.ready);

@@ -92,7 +92,7 @@ async function measure(adapter: Adapter, workload: Workload, precision: Precisio
   );
 }
 
-/** What the loop of FMAs prints: the GFLOP/s of each type that the adapter supports. */
+/** Output of the loop of FMAs: the GFLOP/s of each type that the adapter supports. */
 interface FmaRates {
   readonly adapter: string;
   readonly rates: Readonly<Partial<Record<"f32" | "f16", number>>>;

@@ -57,14 +57,11 @@ function enter(worker: Worker): void {
   const { activity, entering, init } = worker, slicing = slicingOf(init);
   while (entering.length > 0 && worker.inFlight < init.pipelineLimit) {
     const { microBatch, fields } = entering.shift()!, at = activity.arrival();
-    const action = { kind: "F", stage: 0, microBatch } as const;
     worker.inFlight++;
     for (const part of slicing ? cutInto(slicing.slices) : [undefined]) {
-      if (!part) arrive(worker, action, { fields, at });
-      else {arrive(worker, { ...action, part }, {
-          fields: sliceBatch(fields, slicing!, part.index),
-          at,
-        });}
+      const action: Action = { kind: "F", stage: 0, microBatch, ...part && { part } };
+      const own = part ? sliceBatch(fields, slicing!, part.index) : fields;
+      arrive(worker, action, { fields: own, at });
     }
   }
 }

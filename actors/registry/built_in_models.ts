@@ -66,7 +66,7 @@ async function sampleText(
   return `A sample:\n${text}`;
 }
 
-/** Returns a model with its configuration, and what it shows when it is trained. */
+/** Returns a model with its configuration, and the function that reports it once trained. */
 const builtModel = (
   architecture: string,
   model: Model,

@@ -446,7 +446,7 @@ function checkSum(checksum: Checksum, text: string, number: number): void {
   assertSame(`the sum of line ${number}`, checksum.sumOf(text), sumIn(text));
 }
 
-/** Throws a `SyntaxError` unless what a line says is what was computed of the lines. */
+/** Throws a `SyntaxError` unless a line states the computed value. */
 function assertSame(what: string, computed: string, said: string): void {
   if (said === computed) return;
   const must = `Cannot read a journal: ${what} must be ${computed}, received ${excerpt(said)}`;

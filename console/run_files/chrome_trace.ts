@@ -23,7 +23,7 @@ import { realClock } from "../../actors/runtime/world.ts";
 import { type Analysis, formatAction, liveActivations } from "../../schedules/mod.ts";
 import { BoundedFile, type BoundedFileOptions } from "./timeline_file.ts";
 
-/** Values of an event, shown by viewers; those that are undefined are not written. */
+/** Values of an event, shown by viewers. Undefined values are not written. */
 type Args = Readonly<Record<string, string | number | readonly number[] | undefined>>;
 
 /** An event of a track. Times are in microseconds since the start of the trace. */

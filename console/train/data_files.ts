@@ -165,7 +165,7 @@ export function keptStarts(config: Checkpoint["config"]): KeptStarts {
   );
 }
 
-/** The earlier run, by its checkpoint or only its config, and what is done with it. */
+/** The earlier run, by its checkpoint or only its config, and its use. */
 interface EarlierRun extends Pick<Checkpoint, "path" | "config"> {
   readonly doing: "resume from" | "repeat the run of";
 }

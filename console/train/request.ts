@@ -122,7 +122,7 @@ export function repeatedFlags(args: readonly string[]): string[] {
   ];
 }
 
-/** Tells which flags of a checkpoint no run inherits, if it has some. */
+/** Reports the flags of a checkpoint that no run inherits. */
 function tellNotInherited({ path, config }: KeptRun, tell: (line: string) => void): void {
   const data = ["text", "tokens"]; // Troupe 0.1 kept these; they must be named again
   const names = Object.keys(config.flags ?? {}).filter((name) =>

@@ -67,7 +67,7 @@ const oneFOneB: Form = ({ workers, microBatches, slices = 1 }, { forward, backwa
 const interleaved: Form = (options, { forward, backward }) => {
   const { workers, microBatches, chunks = 2, slices = 1 } = options, units = slices * chunks;
   const gaps = workers - 1 + (chunks - 1) * Math.max(0, workers - microBatches * slices);
-  // A round is all slices that pass a chunk before the next: as many as fill the workers, or more.
+  // A round is all slices that pass a chunk before the next: enough to fill the workers, or more.
   const isLong = slices >= workers, all = isLong ? slices : microBatches * slices;
   const rounds = Math.max(1, Math.floor(all / workers)), size = all / rounds;
   const first = isLong ? rounds * chunks * size : (chunks - 1) * size + slices;

@@ -117,8 +117,6 @@ export class TrainingRun {
   readonly #writer: CheckpointWriter | undefined;
   /** The progress after the last step. */
   progress: Progress;
-  /** True if this isolate computes. */
-  readonly #isHere: boolean;
   #usage: PeakUsage = { peakActivations: [], weightsHeld: [], memory: undefined };
 
   /** Makes a run at its first step. */
@@ -129,9 +127,8 @@ export class TrainingRun {
     private readonly failures: Failures,
     began: number,
   ) {
-    const { checkpoint, announce, resume, lossScale, runtime } = prepared;
+    const { checkpoint, announce, resume, lossScale } = prepared;
     this.began = began;
-    this.#isHere = runtime === "local" || runtime === "serial";
     this.#writer = checkpoint && new CheckpointWriter(checkpoint, announce);
     this.progress = firstProgress(resume, lossScale);
   }
@@ -139,6 +136,11 @@ export class TrainingRun {
   /** Bytes that each worker held in the last step, where they were counted. */
   get memory(): PeakUsage["memory"] {
     return this.#usage.memory;
+  }
+
+  /** True if this isolate computes. */
+  get #isHere(): boolean {
+    return ["local", "serial"].includes(this.prepared.runtime);
   }
 
   /** Path of the newest whole checkpoint. */

@@ -65,20 +65,16 @@ export function addInvariants<C>(world: World<C>, options: EngineOptions): void 
     if (!worker || worker.stash === mine.stash / slices) return;
     return `${actor} holds ${worker.stash} activations, its F − B is ${mine.stash / slices}`;
   });
-  world.invariant("in flight ≤ limit", () => {
-    const { entered, left } = history;
-    const over = entered.findIndex((count, replica) => count - left[replica]! > limit);
-    if (over >= 0) {
-      return `replica ${over} has ${entered[over]! - left[over]!} in flight, the limit is ${limit}`;
-    }
-  });
+  const overLimit = (counts: readonly number[], most: number, what: string) => {
+    const here = counts.map((count, replica) => count - history.left[replica]!);
+    const over = here.findIndex((count) => count > most);
+    return over < 0 ? undefined : `replica ${over} has ${here[over]} ${what}, the limit is ${most}`;
+  };
+  world.invariant("in flight ≤ limit", () => overLimit(history.entered, limit, "in flight"));
   world.invariant("injected ≤ limit", ({ actor, state }) => {
     if (actor !== "supervisor") return;
-    const { injected = [] } = state<SupervisorView>(actor) ?? {}, { left } = history;
-    const most = limit + policy.ahead(schedule);
-    const over = injected.findIndex((count, replica) => count - left[replica]! > most);
-    if (over < 0) return;
-    return `replica ${over} has ${injected[over]! - left[over]!} injected, the limit is ${most}`;
+    const { injected = [] } = state<SupervisorView>(actor) ?? {};
+    return overLimit(injected, limit + policy.ahead(schedule), "injected");
   });
   const ended = openEndings();
   world.invariant("a step ends whole, with nothing left over", (view) => {
